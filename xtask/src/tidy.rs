@@ -60,7 +60,8 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailor", "engine", &["units"]),
     ("tailor", "report", &["units", "engine", "bench"]),
     ("tailor", "end", &[]),
-    ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end"]),
+    ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end", "statistics"]),
+    ("tailor", "import", &["units", "bench", "end"]),
     ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end"]),
 ];
 

@@ -52,12 +52,34 @@ Examples:
   tailor diff old1.json,old2.json,old3.json new1.json,new2.json,new3.json
   tailor diff --tolerance 10% old1.json,old2.json new1.json,new2.json")]
     Diff(crate::diff::DiffOptions),
+    /// Run parts of a load for `bench --agents` on another machine
+    #[command(after_help = "\
+Examples:
+  tailor agent --new-secret agents.secret            then copy the file to all machines
+  tailor agent --secret agents.secret --listen 192.0.2.1:9470
+  tailor bench --agents 192.0.2.1,192.0.2.2 --secret agents.secret -c 1000 https://example.com/")]
+    Agent(crate::agent::AgentOptions),
+    /// Show recorded runs of the same load over time
+    #[command(after_help = "\
+Examples:
+  tailor history runs/*.json
+  tailor history --html history.html runs/*.json")]
+    History(crate::history::HistoryOptions),
     /// Run servers side by side under load for hours, in pieces that continue after an interruption
     #[command(after_help = "\
 Examples:
   tailor soak results                                two servers for 90 minutes; again after an interruption
   tailor soak --duration 168h --piece 10m --servers tailcoat,nginx,haproxy results")]
     Soak(crate::lab::SoakOptions),
+    /// Translate a HAR file, a Lua script of wrk or a script of k6 to a scenario file for `bench --scenario`
+    #[command(after_help = "\
+Examples:
+  tailor import -o shop.kdl recording.har
+  tailor import load.js > load.kdl
+  tailor import --from wrk post.lua
+
+Parts without a translation are listed on standard error and at the start of the scenario file.")]
+    Import(crate::import::ImportOptions),
     /// Send the requests of an access log to two servers, and report how their responses differ; the exit code is 1 if
     /// they do
     #[command(after_help = "\
@@ -139,16 +161,20 @@ fn with_command(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(with_command(std::env::args_os())).command {
-        TailorCommand::Bench(options) => crate::bench::run(&options),
+        TailorCommand::Bench(options) if options.agents.is_empty() => crate::bench::run(&options),
+        TailorCommand::Bench(options) => crate::agent::run_bench(&options),
+        TailorCommand::Agent(options) => crate::agent::run(&options),
         TailorCommand::Compare(options) => crate::lab::run(&options),
         TailorCommand::Diff(options) => crate::diff::run(&options),
+        TailorCommand::History(options) => crate::history::run(&options),
         TailorCommand::Soak(options) => crate::lab::run_soak(&options),
-        TailorCommand::Guard => crate::lab::run_guard().map(|()| ProgramEnd::Passed),
+        TailorCommand::Import(options) => crate::import::run(&options),
         TailorCommand::Replay(options) => crate::replay::run(&options),
         TailorCommand::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
         TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         TailorCommand::Site(options) => crate::site::run(&options),
         TailorCommand::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
+        TailorCommand::Guard => crate::lab::run_guard().map(|()| ProgramEnd::Passed),
         TailorCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut std::io::stdout());
             Ok(ProgramEnd::Passed)

@@ -3,15 +3,19 @@
 pub(crate) mod access_log;
 mod find;
 mod limits;
+mod message;
+mod metrics;
 mod null_server;
 mod options;
 pub(crate) mod plan;
+mod precision;
 mod profile;
 mod progress;
 mod require;
 mod scenario;
 pub(crate) mod target;
 mod tls;
+mod vegeta;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use find::{FindReport, schema as find_schema};
 pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
+pub use precision::PrecisionGoal;
 pub use profile::ProfileOption;
+#[cfg(test)]
+pub(crate) use profile::parse as parse_profile;
 pub use require::Requirement;
 pub(crate) use tls::config as tls_config;
 
@@ -36,6 +43,11 @@ pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     if !options.find.is_empty() {
         return find::run(options);
     }
+    run_with(options, measure)
+}
+
+/// Runs a benchmark with this way to measure, and writes the reports that the options name.
+pub(crate) fn run_with(options: &LoadOptions, measure: Measure) -> Result<ProgramEnd, String> {
     let plan = plan::make(options)?;
     // Check this first, so that an unwritable file fails before the run, not after it.
     for path in options.json.iter().chain(&options.html) {
@@ -52,11 +64,60 @@ pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     Ok(end)
 }
 
+/// Way to run a plan to its end.
+pub(crate) type Measure =
+    fn(&LoadOptions, engine::LoadPlan, &Arc<AtomicBool>) -> Result<(BenchReport, engine::RunOutcome), String>;
+
+/// Progress and other outputs during a run.
+pub(crate) struct RunOutputs {
+    progress: ProgressDisplay,
+    intervals: report::IntervalOutputs,
+    metrics: Option<metrics::MetricsServer>,
+}
+
+impl RunOutputs {
+    pub(crate) fn open(options: &LoadOptions) -> Result<Self, String> {
+        let metrics = options.metrics.map(metrics::MetricsServer::start).transpose()?;
+        if let Some(metrics) = metrics.as_ref().filter(|_| !options.quiet) {
+            eprintln!("metrics: http://{}/metrics", metrics.address());
+        }
+        let intervals = report::IntervalOutputs::open(options)?;
+        Ok(Self { progress: ProgressDisplay::new(options), intervals, metrics })
+    }
+
+    /// Adds an interval that ended.
+    pub(crate) fn add(&mut self, interval: &engine::Interval, builder: &mut report::Builder) -> Result<(), String> {
+        let report = builder.add(interval, &mut self.intervals)?;
+        self.progress.show(&report);
+        if let Some(metrics) = &self.metrics {
+            metrics.add(interval, &report);
+        }
+        Ok(())
+    }
+
+    /// Ends the outputs.
+    pub(crate) fn finish(self) -> Result<(), String> {
+        let Self { progress, mut intervals, metrics: _ } = self;
+        drop(progress);
+        intervals.finish()
+    }
+}
+
 /// Runs a plan to its end.
 pub(crate) fn measure(
     options: &LoadOptions,
     plan: engine::LoadPlan,
     stop: &Arc<AtomicBool>,
+) -> Result<(BenchReport, engine::RunOutcome), String> {
+    measure_with(options, plan, stop, &mut |_| {})
+}
+
+/// Runs a plan to its end, and passes on each interval that ended.
+pub(crate) fn measure_with(
+    options: &LoadOptions,
+    plan: engine::LoadPlan,
+    stop: &Arc<AtomicBool>,
+    on_interval: &mut dyn FnMut(&engine::Interval),
 ) -> Result<(BenchReport, engine::RunOutcome), String> {
     limits::raise_descriptor_limit();
     let machine = limits::Machine::read(&plan);
@@ -65,29 +126,33 @@ pub(crate) fn measure(
         directories => Some(report::observe::Observed::group(directories)),
     };
     let mut builder = report::Builder::new(options, &plan, watched);
-    let mut progress = ProgressDisplay::new(options);
-    let mut outputs = report::IntervalOutputs::open(options)?;
+    let mut precision = options.until_precise.map(|goal| precision::RunPrecision::new(goal, &plan));
+    let mut outputs = RunOutputs::open(options)?;
     let mut running =
         engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?;
     running.wait_for_counting();
     builder.begin();
     while let Some(interval) = running.next_interval() {
-        let interval = builder.add(&interval, &mut outputs)?;
-        progress.show(&interval);
+        outputs.add(&interval, &mut builder)?;
+        on_interval(&interval);
+        if precision.as_mut().is_some_and(|precision| precision.add(&interval)) {
+            running.end();
+        }
     }
-    progress.clear();
-    let outcome = running.finish();
     outputs.finish()?;
+    let outcome = running.finish();
     let interrupted = stop.load(Ordering::Relaxed);
     let calibrate = || match interrupted || options.no_calibration {
         true => None,
         false => null_server::calibrate(&plan, limits::LAG_QUANTILE),
     };
     let limits = machine.limits(&limits::Machine::read(&plan), &plan, &outcome, calibrate);
-    Ok((builder.finish(&outcome, limits, interrupted), outcome))
+    let mut report = builder.finish(&outcome, limits, interrupted);
+    report.precision = precision.map(precision::RunPrecision::finish);
+    Ok((report, outcome))
 }
 
-fn write_reports(options: &LoadOptions, report: &BenchReport) -> Result<(), String> {
+pub(crate) fn write_reports(options: &LoadOptions, report: &BenchReport) -> Result<(), String> {
     // A program reads the JSON on standard output, so nothing else may be written there.
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print!("{}", report::text::page(report));

@@ -68,6 +68,7 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         tls: None,
         workload: Workload::new([request].into(), RequestOrder::InTurn),
         scenarios: None,
+        web_socket: None,
         connections: plan.connections.min(CONNECTIONS_MAX).max(plan.threads),
         // Its highest rate is what the client must reach.
         pace: plan.profile().map_or_else(|| plan.pace.clone(), |profile| ArrivalPace::Constant(profile.rate_max())),

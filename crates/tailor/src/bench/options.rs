@@ -12,7 +12,7 @@ use crate::units::{parse_count, parse_duration, parse_number, parse_range, parse
 #[command(next_line_help = false)]
 pub struct LoadOptions {
     /// URLs to request, all of the same server
-    #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay", "targets"])]
     pub url: Vec<String>,
 
     /// Number of concurrent connections
@@ -27,6 +27,16 @@ pub struct LoadOptions {
     /// Number of requests to send
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub requests: Option<u64>,
+    /// End the run when its result is precise: `1%` for the rate, or in an open loop the mean latency; `p99:2%` for another
+    /// quantity. The interval has 95 % confidence. -d is then the maximum duration [default: 5m]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = super::precision::parse,
+        conflicts_with_all = ["requests", "profile", "replay", "find"],
+        help_heading = "Load"
+    )]
+    pub until_precise: Option<super::PrecisionGoal>,
     /// Open loop: send this many requests per second, whether or not earlier ones were answered; may be a fraction
     #[arg(short = 'R', long, value_name = "N", value_parser = parse_rate, help_heading = "Load")]
     pub rate: Option<f64>,
@@ -94,6 +104,31 @@ pub struct LoadOptions {
     /// File with one URL or path per line, after an optional weight and a space
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub urls: Option<PathBuf>,
+    /// Targets of vegeta, in its format http or json; `-` reads them from standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["urls", "replay", "scenario", "method", "body"],
+        help_heading = "Request"
+    )]
+    pub targets: Option<PathBuf>,
+    /// Message to send on a ws:// or wss:// URL, or with --grpc: a text, @FILE, or hex: with digits; may be repeated. Texts
+    /// of gRPC are fields of protobuf, such as `1: "name" 2: 5`
+    #[arg(
+        long,
+        value_name = "MESSAGE",
+        conflicts_with_all = ["urls", "replay", "scenario", "targets", "body", "method"],
+        help_heading = "Request"
+    )]
+    pub message: Vec<String>,
+    /// Call the gRPC method that the path of URL names, such as /helloworld.Greeter/SayHello, over HTTP/2
+    #[arg(
+        long,
+        group = "streamed",
+        conflicts_with_all = ["urls", "replay", "scenario", "targets", "body", "method", "http3"],
+        help_heading = "Request"
+    )]
+    pub grpc: bool,
     /// File with scenarios: sequences of requests with captured values, pauses and checks, for the server of URL. -n and -R
     /// then count runs of scenarios
     #[arg(
@@ -216,6 +251,22 @@ pub struct LoadOptions {
     /// Do not run the client for 0.3 s against a server that answers at once, to tell limits of client and server apart
     #[arg(long, help_heading = "Output")]
     pub no_calibration: bool,
+    /// Serve metrics of the run for Prometheus on this address, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
+    pub metrics: Option<std::net::SocketAddr>,
+    /// Load from these agents (`tailor agent`) instead of this machine: each runs an equal part
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        requires = "secret",
+        conflicts_with_all = ["find", "until_precise", "replay"],
+        help_heading = "Load"
+    )]
+    pub agents: Vec<String>,
+    /// File with the secret that the agents share
+    #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Load")]
+    pub secret: Option<PathBuf>,
     /// Do not show progress
     #[arg(short = 'q', long, help_heading = "Output")]
     pub quiet: bool,

@@ -8,23 +8,26 @@ use rustls::pki_types::ServerName;
 use wire::http::Fields;
 
 use super::target::{Url, address};
-use super::{LoadOptions, access_log, options, scenario, tls};
+use super::{LoadOptions, access_log, message, options, scenario, tls, vegeta};
 use crate::engine::{
     Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, Http3Request, LoadPlan, LoadProfile,
-    LoadVersion, RequestOrder, ResponseCheck, Workload, WorkloadRequest, parse_sha256,
+    LoadVersion, RequestOrder, ResponseCheck, WebSocketHandshake, Workload, WorkloadRequest, grpc_framed,
+    message_frame, parse_sha256,
 };
 use crate::units::parse_count;
 
 /// Duration of a measurement without `-d` and `-n`.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+/// Maximum duration of a run with `--until-precise`, without `-d`.
+const PRECISE_DURATION_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Converts the options to a plan, and reads the files that they name.
 pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     let entries = entries(options)?;
-    let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
+    let Some(first) = entries.requests.first().map(|entry| entry.url.clone()) else {
         return Err("no URL to request".into());
     };
-    if let Some((other, _)) = entries.urls.iter().find(|(url, _)| !url.is_same_server(&first)) {
+    if let Some(RequestEntry { url: other, .. }) = entries.requests.iter().find(|it| !it.url.is_same_server(&first)) {
         return Err(format!(
             "{} and {}: all URLs of a run must have the same server",
             first.authority(),
@@ -36,13 +39,16 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
             let file = scenario::read(path, &scenario_fields(&first, options)?)?;
             (file.requests, Some(Arc::new(file.set)))
         }
+        None if first.is_web_socket => (web_socket_messages(options)?, None),
+        None if options.grpc => (grpc_calls(&first, options)?, None),
         None => {
-            let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
+            let requests = entries.requests.iter().map(|entry| request(entry, options));
             (requests.collect::<Result<Vec<_>, _>>()?, None)
         }
     };
     let requests: Arc<[WorkloadRequest]> = requests.into();
     let version = version(options);
+    let web_socket = first.is_web_socket.then(|| web_socket(&first, options)).transpose()?;
     if version == LoadVersion::Http3 && !first.is_tls {
         return Err("HTTP/3 has no form without TLS; use an https:// URL".into());
     }
@@ -58,6 +64,13 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     {
         return Err("a condition on goodput needs --deadline TIME".into());
     }
+    if !options.message.is_empty() && !first.is_web_socket && !options.grpc {
+        return Err("--message needs a ws:// or wss:// URL, or --grpc; --body is the content of a request".into());
+    }
+    let default_duration = match options.until_precise {
+        Some(_) => PRECISE_DURATION_DEFAULT,
+        None => DURATION_DEFAULT,
+    };
     let has_end = options.requests.is_some() || entries.pace.is_some();
     let profile = options.profile.as_ref().map(|profile| profile.profile(options.warm_up));
     let profile_length = profile.as_ref().map(|profile| Duration::from_nanos(profile.length()));
@@ -72,7 +85,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         threads: options.threads.min(options.connections) as usize,
         processors: options.cpus.clone(),
         deadline: options.deadline,
-        duration: options.duration.or(profile_length).or((!has_end).then_some(DURATION_DEFAULT)),
+        duration: options.duration.or(profile_length).or((!has_end).then_some(default_duration)),
         requests_max: options.requests,
         warm_up: options.warm_up,
         ramp_up: options.ramp_up,
@@ -82,6 +95,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         persistence: persistence(options),
         pipeline: streams(options)?.unwrap_or(options.pipeline) as usize,
         version,
+        web_socket,
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
@@ -103,41 +117,73 @@ fn pace(options: &LoadOptions, profile: Option<LoadProfile>) -> ArrivalPace {
 
 /// Requests with their order and, from a replayed log, their times.
 struct RequestEntries {
-    /// URLs; each with its method if a log gave one.
-    urls: Vec<(Url, Option<String>)>,
+    requests: Vec<RequestEntry>,
     order: RequestOrder,
     pace: Option<ArrivalPace>,
+}
+
+/// Request. What it does not have comes from the options.
+struct RequestEntry {
+    url: Url,
+    method: Option<String>,
+    fields: Vec<(String, String)>,
+    content: Option<Vec<u8>>,
+}
+
+impl RequestEntry {
+    fn new(url: Url) -> Self {
+        Self { url, method: None, fields: Vec::new(), content: None }
+    }
 }
 
 fn entries(options: &LoadOptions) -> Result<RequestEntries, String> {
     if let Some(path) = &options.replay {
         return replay(path, options);
     }
-    let mut urls = Vec::new();
+    if let Some(path) = &options.targets {
+        return targets(path, options);
+    }
+    let mut requests = Vec::new();
     let mut weights = Vec::new();
     for text in &options.url {
-        urls.push((Url::parse(text)?, None));
+        requests.push(RequestEntry::new(Url::parse(text)?));
         weights.push(1.0);
     }
     if let Some(path) = &options.urls {
-        let base = urls.first().map(|(url, _)| url.clone());
+        let base = requests.first().map(|entry| entry.url.clone());
         if base.is_some() {
             // With `--urls`, the URL names only the server of the paths and is not requested.
-            (urls, weights) = (Vec::new(), Vec::new());
+            (requests, weights) = (Vec::new(), Vec::new());
         }
         for line in read(path)?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (weight, text) = split_weight(line);
-            urls.push((resolve_url(text, base.as_ref())?, None));
+            requests.push(RequestEntry::new(resolve_url(text, base.as_ref())?));
             weights.push(weight);
         }
     }
     let order = match options.zipf {
-        Some(alpha) => RequestOrder::zipf(urls.len(), alpha),
+        Some(alpha) => RequestOrder::zipf(requests.len(), alpha),
         None if weights.iter().all(|&weight| weight == 1.0) => RequestOrder::InTurn,
         None if weights.iter().sum::<f64>() > 0.0 => RequestOrder::weighted(weights),
         None => return Err("the weights add up to 0".into()),
     };
-    Ok(RequestEntries { urls, order, pace: None })
+    Ok(RequestEntries { requests, order, pace: None })
+}
+
+/// Requests of vegeta's targets.
+fn targets(path: &Path, options: &LoadOptions) -> Result<RequestEntries, String> {
+    let base = options.url.first().map(|url| Url::parse(url)).transpose()?;
+    let entry = |target: vegeta::VegetaTarget| {
+        let url = resolve_url(&target.url, base.as_ref())?;
+        let content = (!target.content.is_empty()).then_some(target.content);
+        Ok(RequestEntry { url, method: Some(target.method), fields: target.fields, content })
+    };
+    let requests = vegeta::read(path)?.into_iter().map(entry).collect::<Result<Vec<_>, String>>()?;
+    let order = match options.zipf {
+        Some(alpha) => RequestOrder::zipf(requests.len(), alpha),
+        None => RequestOrder::InTurn,
+    };
+    Ok(RequestEntries { requests, order, pace: None })
 }
 
 /// Splits a line of a URL list: `WEIGHT URL`, or `URL` alone, whose weight is 1.
@@ -173,39 +219,60 @@ fn replay(path: &Path, options: &LoadOptions) -> Result<RequestEntries, String> 
         );
     }
     let times = access_log::due_times(&log, options.replay_speed);
-    let mut urls = Vec::new();
+    let mut requests = Vec::new();
     let mut known = std::collections::HashMap::new();
     let mut sequence = Vec::with_capacity(log.len());
     for entry in log {
         let url = Url { target: entry.target, ..base.clone() };
         let key = (entry.method.clone(), url.target.clone());
         let index = *known.entry(key).or_insert_with(|| {
-            urls.push((url, Some(entry.method)));
-            urls.len() as u32 - 1
+            requests.push(RequestEntry { method: Some(entry.method), ..RequestEntry::new(url) });
+            requests.len() as u32 - 1
         });
         sequence.push(index);
     }
     Ok(RequestEntries {
-        urls,
+        requests,
         order: RequestOrder::Sequence(sequence.into()),
         pace: Some(ArrivalPace::Recorded(times.into())),
     })
 }
 
-fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<WorkloadRequest, String> {
-    let content = match options.body.as_deref() {
-        Some(text) => match text.strip_prefix('@') {
+fn request(entry: &RequestEntry, options: &LoadOptions) -> Result<WorkloadRequest, String> {
+    let RequestEntry { url, method, .. } = entry;
+    let content = match (&entry.content, options.body.as_deref()) {
+        (Some(content), _) => content.clone(),
+        (None, Some(text)) => match text.strip_prefix('@') {
             Some(path) => std::fs::read(path).map_err(|error| format!("{path}: {error}"))?,
             None => text.as_bytes().to_vec(),
         },
-        None => Vec::new(),
+        (None, None) => Vec::new(),
     };
     let default_method = if options.body.is_some() { "POST" } else { "GET" };
-    let method = method.or(options.method.as_deref().filter(|name| !is_number(name))).unwrap_or(default_method);
+    let method =
+        method.as_deref().or(options.method.as_deref().filter(|name| !is_number(name))).unwrap_or(default_method);
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Err(format!("`{method}` is not a method"));
     }
+    let fields = fields(url, &entry.fields, options)?;
+    let request = WorkloadRequest::new(method, &url.target, &fields, &content, check(options)?);
+    Ok(match version(options) {
+        LoadVersion::Http1 => request,
+        LoadVersion::Http2 => request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)),
+        LoadVersion::Http3 => request.with_http3(Http3Request::new(method, &url.target, &fields, &content)),
+    })
+}
+
+/// Fields of a request: our own, those of a list of requests, and those of `-H`.
+fn fields(url: &Url, more: &[(String, String)], options: &LoadOptions) -> Result<Fields, String> {
     let mut fields = own_fields(url);
+    // Two fields of a list may have the same name.
+    for (name, _) in more {
+        fields.remove(name);
+    }
+    for (name, value) in more.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length")) {
+        fields.push(name, value);
+    }
     if !options.cookie.is_empty() {
         fields.push("Cookie", options.cookie.join("; "));
     }
@@ -219,12 +286,58 @@ fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<Wor
             fields.push(name, value);
         }
     }
-    let request = WorkloadRequest::new(method, &url.target, &fields, &content, check(options)?);
-    Ok(match version(options) {
-        LoadVersion::Http1 => request,
-        LoadVersion::Http2 => request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)),
-        LoadVersion::Http3 => request.with_http3(Http3Request::new(method, &url.target, &fields, &content)),
-    })
+    Ok(fields)
+}
+
+/// Messages of WebSocket.
+fn web_socket_messages(options: &LoadOptions) -> Result<Vec<WorkloadRequest>, String> {
+    let messages = match options.message.as_slice() {
+        [] => return Err("a ws:// URL needs messages: --message TEXT".into()),
+        messages => messages,
+    };
+    if options.http2 || options.http3 || options.grpc || options.abort > 0.0 || options.body.is_some() {
+        return Err("ws:// and wss:// URLs exclude --http2, --http3, --grpc, --abort and --body".into());
+    }
+    if !options.expect_status.is_empty() || !options.expect_header.is_empty() {
+        return Err("messages of WebSocket have no status and no fields to expect".into());
+    }
+    let message = |text: &String| {
+        let message = message::parse(text)?;
+        // The mask protects intermediaries from pages that choose bytes (RFC 6455, section 10.3). A load generator can
+        // use one mask for a whole run.
+        let frame = message_frame(&message.content, message.is_text, fastrand::u32(..).to_be_bytes());
+        Ok(WorkloadRequest::web_socket(&frame, check(options)?))
+    };
+    messages.iter().map(message).collect()
+}
+
+/// Handshake of WebSocket.
+fn web_socket(url: &Url, options: &LoadOptions) -> Result<Arc<WebSocketHandshake>, String> {
+    let fields = fields(url, &[], options)?;
+    let mut head = Vec::new();
+    wire::h1::write_request_head(&mut head, b"GET", url.target.as_bytes(), wire::http::Version::Http11, &fields);
+    // The handshake's own fields precede the empty line.
+    head.truncate(head.len() - 2);
+    Ok(Arc::new(WebSocketHandshake::new(&head, fastrand::u128(..).to_be_bytes())))
+}
+
+/// Unary calls of gRPC.
+fn grpc_calls(url: &Url, options: &LoadOptions) -> Result<Vec<WorkloadRequest>, String> {
+    if url.target.matches('/').count() != 2 {
+        return Err(format!("the path `{}` is not a gRPC method, such as /helloworld.Greeter/SayHello", url.target));
+    }
+    let mut fields = fields(url, &[], options)?;
+    fields.set("content-type", "application/grpc");
+    fields.set("te", "trailers");
+    let empty = [String::new()];
+    let messages = if options.message.is_empty() { &empty[..] } else { &options.message };
+    let call = |text: &String| {
+        let content = grpc_framed(&message::parse_protobuf(text)?);
+        let request = WorkloadRequest::new("POST", &url.target, &fields, &content, check(options)?);
+        let http2 = Http2Request::new("POST", url.is_tls, &url.target, &fields, &content);
+        Ok(request.with_http2(http2).with_grpc())
+    };
+    messages.iter().map(call).collect()
 }
 
 /// Fields of our own requests.
@@ -256,7 +369,7 @@ fn scenario_fields(url: &Url, options: &LoadOptions) -> Result<scenario::CommonF
 
 /// Version of HTTP.
 fn version(options: &LoadOptions) -> LoadVersion {
-    match (options.http2, options.http3) {
+    match (options.http2 || options.grpc, options.http3) {
         (_, true) => LoadVersion::Http3,
         (true, false) => LoadVersion::Http2,
         (false, false) => LoadVersion::Http1,

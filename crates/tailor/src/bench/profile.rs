@@ -12,6 +12,12 @@ pub struct ProfileOption {
 }
 
 impl ProfileOption {
+    /// The profile with all rates multiplied.
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
+        let scale = |phase: &ProfilePhase| ProfilePhase { from: phase.from * factor, to: phase.to * factor, ..*phase };
+        Self { text: self.text.clone(), phases: self.phases.iter().map(scale).collect() }
+    }
+
     /// The profile after a time at its first rate.
     pub(super) fn profile(&self, lead: std::time::Duration) -> LoadProfile {
         LoadProfile::new(self.phases.clone(), lead.as_nanos() as u64)
@@ -23,7 +29,7 @@ const PHASES_MAX: usize = 1000;
 
 /// Parses a profile: phases separated by commas. `1k:10s` is a constant rate, `1k-5k:30s` a ramp, `1k-5k/5:50s` stairs
 /// of five steps.
-pub(super) fn parse(text: &str) -> Result<ProfileOption, String> {
+pub(crate) fn parse(text: &str) -> Result<ProfileOption, String> {
     let mut phases = Vec::new();
     for part in text.split(',').map(str::trim) {
         let (rates, time) = part

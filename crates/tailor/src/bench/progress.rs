@@ -6,8 +6,7 @@ use super::LoadOptions;
 use crate::report::IntervalReport;
 use crate::units::{format_count, format_nanos};
 
-/// Writer of progress to standard error.
-#[derive(Debug)]
+/// Writer of progress to standard error; dropping it clears the terminal, so that the report can follow.
 pub(super) struct ProgressDisplay {
     is_shown: bool,
     is_terminal: bool,
@@ -24,7 +23,7 @@ impl ProgressDisplay {
     }
 
     /// Shows the figures of an interval that ended.
-    pub(super) fn show(&mut self, interval: &IntervalReport) {
+    pub(super) fn show(&self, interval: &IntervalReport) {
         // An empty rest after the last whole interval has no figures to show.
         let is_empty = interval.served + interval.failures.total() == 0;
         let is_rest = interval.end_seconds - interval.start_seconds < self.interval_seconds / 2.0;
@@ -45,9 +44,10 @@ impl ProgressDisplay {
         let _ = if self.is_terminal { write!(out, "\r\x1b[K{line}") } else { writeln!(out, "{line}") };
         let _ = out.flush();
     }
+}
 
-    /// Clears the progress line, so that the report can follow.
-    pub(super) fn clear(&mut self) {
+impl Drop for ProgressDisplay {
+    fn drop(&mut self) {
         if self.is_shown && self.is_terminal {
             eprint!("\r\x1b[K");
         }

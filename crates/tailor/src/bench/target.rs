@@ -10,6 +10,8 @@ use super::LoadOptions;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) is_tls: bool,
+    /// True for ws:// and wss://.
+    pub(crate) is_web_socket: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Path and query.
@@ -19,13 +21,14 @@ pub(crate) struct Url {
 impl Url {
     /// Parses `http://host:port/path?query`; without a scheme, it assumes http.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (is_tls, rest) = if let Some(rest) = text.strip_prefix("https://") {
-            (true, rest)
-        } else {
-            (false, text.strip_prefix("http://").unwrap_or(text))
-        };
-        if rest.contains("://") {
-            return Err(format!("`{text}`: use http:// or https://"));
+        const SCHEMES: [(&str, bool, bool); 4] =
+            [("https://", true, false), ("http://", false, false), ("wss://", true, true), ("ws://", false, true)];
+        let known = SCHEMES.iter().find_map(|(scheme, is_tls, is_web_socket)| {
+            text.strip_prefix(scheme).map(|rest| (*is_tls, *is_web_socket, rest))
+        });
+        let (is_tls, is_web_socket, rest) = known.unwrap_or((false, false, text));
+        if rest.split(['?', '#']).next().is_some_and(|path| path.contains("://")) {
+            return Err(format!("`{text}`: use http://, https://, ws:// or wss://"));
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -44,7 +47,7 @@ impl Url {
         if target.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(format!("`{text}` contains spaces or control characters; percent-encode them (%20)"));
         }
-        Ok(Self { is_tls, host: host.to_owned(), port, target })
+        Ok(Self { is_tls, is_web_socket, host: host.to_owned(), port, target })
     }
 
     /// Value of the Host field: the host, and the port unless it is the scheme's default.
@@ -59,7 +62,8 @@ impl Url {
     }
 
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
-        (self.is_tls, &self.host, self.port) == (other.is_tls, &other.host, other.port)
+        (self.is_tls, self.is_web_socket, &self.host, self.port)
+            == (other.is_tls, other.is_web_socket, &other.host, other.port)
     }
 }
 
@@ -90,7 +94,7 @@ mod tests {
     #[test]
     fn urls() {
         let url = |is_tls, host: &str, port, target: &str| {
-            Some(Url { is_tls, host: host.into(), port, target: target.into() })
+            Some(Url { is_tls, is_web_socket: false, host: host.into(), port, target: target.into() })
         };
         for (text, expect) in [
             ("http://a/", url(false, "a", 80, "/")),
@@ -99,6 +103,7 @@ mod tests {
             ("http://[::1]:8/x", url(false, "[::1]", 8, "/x")),
             ("http://[::1]/x", url(false, "[::1]", 80, "/x")),
             ("http://127.0.0.1:1/a:b@c", url(false, "127.0.0.1", 1, "/a:b@c")),
+            ("http://a/?u=http://b", url(false, "a", 80, "/?u=http://b")),
             ("ftp://a/", None),
             ("http:///x", None),
             ("http://u@a/", None),
@@ -106,6 +111,10 @@ mod tests {
             ("http://a/b c", None),
         ] {
             assert_eq!(Url::parse(text).ok(), expect, "{text}");
+        }
+        for (text, is_tls, port) in [("ws://a/b", false, 80), ("wss://a/b", true, 443)] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!((url.is_web_socket, url.is_tls, url.port, &*url.target), (true, is_tls, port, "/b"));
         }
         assert_eq!(Url::parse("https://a:443/").unwrap().authority(), "a");
         assert_eq!(Url::parse("https://a:80/").unwrap().authority(), "a:80");

@@ -68,6 +68,11 @@ impl Arrivals {
         self.next = self.due_after(start, rng);
     }
 
+    /// Moves the end to an earlier time.
+    pub(crate) fn end(&mut self, end: Nanos) {
+        self.end = self.end.min(end);
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.pace, ArrivalPace::Closed)
     }

@@ -67,6 +67,10 @@ pub enum FailureReason {
     H3StreamReset(u64),
     /// The server closed the HTTP/3 connection with this code.
     H3Close(u64),
+    /// The call ended with this gRPC status.
+    GrpcStatus(u16),
+    /// The server closed the WebSocket connection with this code.
+    WebSocketClose(u16),
     /// Fixed text.
     Text(&'static str),
     /// Text of a library.
@@ -103,6 +107,10 @@ impl fmt::Display for FailureReason {
             Self::GoAway(code) => write!(formatter, "GOAWAY: {}", ErrorCode(*code)),
             Self::H3StreamReset(code) => write!(formatter, "stream reset: {}", H3ErrorCode(*code)),
             Self::H3Close(code) => write!(formatter, "the server closed the connection: {}", H3ErrorCode(*code)),
+            Self::GrpcStatus(status) => {
+                write!(formatter, "grpc-status {status} ({})", super::grpc::status_name(*status))
+            }
+            Self::WebSocketClose(code) => write!(formatter, "the server closed the WebSocket connection: {code}"),
             Self::Text(text) => write!(formatter, "{text}"),
             Self::Message(text) => write!(formatter, "{text}"),
         }

@@ -148,7 +148,12 @@ impl Http2 {
                 }
                 self.on_piece(stream, consumed_bytes, is_last, requests)
             }
-            ClientEvent::Trailers { stream } => self.on_piece(stream, consumed_bytes, true, requests),
+            ClientEvent::Trailers { stream } => {
+                if let Some(place) = self.streams.place(stream) {
+                    self.streams.on_trailers(place, response_fields);
+                }
+                self.on_piece(stream, consumed_bytes, true, requests)
+            }
             other => self.on_end(other),
         };
         self.is_settled |= handled.consumed_bytes > 0;

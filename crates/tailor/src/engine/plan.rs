@@ -13,6 +13,7 @@ use super::arrivals::ArrivalPace;
 use super::line::SimulatedLine;
 use super::profile::LoadProfile;
 use super::scenario::ScenarioSet;
+use super::web_socket::WebSocketHandshake;
 use super::workload::Workload;
 
 /// Plan of a run: target, requests, times and lines.
@@ -54,6 +55,8 @@ pub struct LoadPlan {
     pub persistence: ConnectionPersistence,
     /// Requests in flight on a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
     pub pipeline: usize,
+    /// Handshake of WebSocket, whose messages are the requests of the workload. With HTTP/1.
+    pub web_socket: Option<Arc<WebSocketHandshake>>,
     /// Version of HTTP. Each request of the workload must have its form for it.
     pub version: LoadVersion,
     /// Simulated line of each connection.
@@ -82,6 +85,15 @@ pub enum LoadVersion {
 }
 
 impl LoadPlan {
+    /// Name of the protocol in reports.
+    pub fn protocol(&self) -> &'static str {
+        match self.version {
+            LoadVersion::Http1 if self.web_socket.is_some() => "WebSocket",
+            LoadVersion::Http2 if self.workload.requests().iter().any(|request| request.is_grpc) => "gRPC",
+            version => version.name(),
+        }
+    }
+
     /// Load profile, if the rate changes over time.
     pub fn profile(&self) -> Option<&LoadProfile> {
         match &self.pace {

@@ -5,6 +5,7 @@ use super::failure::FailureReason;
 use super::http2::Http2;
 use super::http3::Http3;
 use super::response::ResponseReader;
+use super::web_socket::WebSocket;
 
 /// Client side of a connection.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(crate) enum ClientProtocol {
     Http2(Box<Http2>),
     /// HTTP/3, with its QUIC connection and socket.
     Http3(Box<Http3>),
+    /// WebSocket: messages arrive in the order of the requests.
+    WebSocket(Box<WebSocket>),
 }
 
 impl Default for ClientProtocol {
@@ -27,7 +30,7 @@ impl ClientProtocol {
     /// Returns whether the server accepts another request now.
     pub(crate) fn takes_requests(&self) -> bool {
         match self {
-            Self::Http1(_) => true,
+            Self::Http1(_) | Self::WebSocket(_) => true,
             Self::Http2(http2) => http2.takes_requests(),
             Self::Http3(http3) => http3.takes_requests(),
         }
@@ -38,7 +41,7 @@ impl ClientProtocol {
         match self {
             Self::Http2(http2) => http2.has_content_to_send(),
             // QUIC says when it accepts more.
-            Self::Http1(_) | Self::Http3(_) => false,
+            Self::Http1(_) | Self::Http3(_) | Self::WebSocket(_) => false,
         }
     }
 
@@ -46,7 +49,7 @@ impl ClientProtocol {
     pub(crate) fn on_close(&self) -> bool {
         match self {
             Self::Http1(reader) => reader.on_close(),
-            Self::Http2(_) | Self::Http3(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) => false,
         }
     }
 
@@ -64,7 +67,7 @@ impl ClientProtocol {
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self {
             Self::Http1(reader) => reader.expected_bytes(),
-            Self::Http2(_) | Self::Http3(_) => None,
+            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) => None,
         }
     }
 }

@@ -27,10 +27,10 @@ pub struct RunningLoad {
     threads: Vec<JoinHandle<()>>,
     /// Start of counting, on the run's clock.
     counting_start: Nanos,
-    counting_end: Nanos,
     start_time: SystemTime,
     clock: RunClock,
     stop: Arc<AtomicBool>,
+    end: Arc<AtomicBool>,
     /// Intervals for which the part of some thread is missing.
     open: BTreeMap<u64, (usize, Interval)>,
     outcome: RunOutcome,
@@ -97,7 +97,8 @@ pub fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLo
     let plan = Arc::new(plan);
     let (sender, messages) = channel();
     let clock = RunClock::start();
-    let run = RunContext { plan: Arc::clone(&plan), clock, stop: Arc::clone(&stop), messages: sender };
+    let run =
+        RunContext { plan: Arc::clone(&plan), clock, stop: Arc::clone(&stop), end: Arc::default(), messages: sender };
     let mut handles = Vec::with_capacity(threads);
     for thread in 0..threads {
         let worker = LoadWorker::new(run.clone(), thread)?;
@@ -121,10 +122,10 @@ pub fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLo
         messages,
         threads: handles,
         counting_start: run.counting_start(),
-        counting_end: run.counting_end(),
         start_time: SystemTime::now() + Duration::from_nanos(run.counting_start()),
         clock,
         stop,
+        end: run.end,
         open: BTreeMap::new(),
         outcome: RunOutcome::empty(),
         done: 0,
@@ -180,15 +181,20 @@ impl RunningLoad {
         entry.1.processor_time += message.processor_time;
         entry.1.spin += message.spin;
         self.outcome.on_message(&message);
-        if message.summary.is_some() {
+        if let Some(summary) = &message.summary {
             self.done += 1;
-            let counted = since_start(message.end.min(self.counting_end).max(self.counting_start));
+            let counted = since_start(message.end.min(summary.end).max(self.counting_start));
             self.outcome.duration = self.outcome.duration.max(Duration::from_nanos(counted));
         }
         if entry.0 == self.threads.len() && number != u64::MAX {
             return self.open.remove(&number).map(|(_, interval)| interval);
         }
         None
+    }
+
+    /// Ends the run now as if this were its planned end.
+    pub fn end(&self) {
+        self.end.store(true, Ordering::Relaxed);
     }
 
     /// Returns the time since counting began.
@@ -242,6 +248,26 @@ impl RunOutcome {
                 self.busiest_thread_share = summary.busy_share;
                 self.waiting_share = summary.waiting_share;
             }
+        }
+    }
+
+    /// Adds the result of another machine.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.record.merge(&other.record);
+        self.processor_time += other.processor_time;
+        self.spin += other.spin;
+        self.lines.extend_from_slice(&other.lines);
+        merge_groups(&mut self.phases, &other.phases);
+        self.scenarios.merge(&other.scenarios);
+        self.unfinished += other.unfinished;
+        self.sources = self.sources.max(other.sources);
+        self.port_shortages += other.port_shortages;
+        self.descriptor_shortages += other.descriptor_shortages;
+        self.served_in_time += other.served_in_time;
+        self.duration = self.duration.max(other.duration);
+        if other.busiest_thread_share + other.waiting_share > self.busiest_thread_share + self.waiting_share {
+            self.busiest_thread_share = other.busiest_thread_share;
+            self.waiting_share = other.waiting_share;
         }
     }
 

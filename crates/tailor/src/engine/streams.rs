@@ -6,6 +6,7 @@ use wire::http::{Fields, Status};
 
 use super::check::BodyJudge;
 use super::failure::{FailureClass, FailureReason};
+use super::grpc::GrpcResponse;
 use super::workload::WorkloadRequest;
 
 /// Maximum number of requests that a server may reject in a row on a connection for a later retry. Further ones fail,
@@ -22,7 +23,7 @@ pub(crate) enum ResponseEvent {
     /// A piece of a response; `received_bytes` counts all of the response so far.
     Piece { place: usize, received_bytes: u64 },
     /// The response is complete, and the request is no longer in flight.
-    Complete { place: usize, status: u16, verdict: Option<FailureClass>, received_bytes: u64 },
+    Complete { place: usize, status: u16, verdict: Option<(FailureClass, FailureReason)>, received_bytes: u64 },
     /// The request has failed and is no longer in flight.
     Failed { place: usize, class: FailureClass, reason: FailureReason },
     /// The server has not handled the request, which is no longer in flight.
@@ -54,6 +55,8 @@ struct LoadStream<Id> {
     content_bytes: u64,
     /// Received bytes, including heads and frame headers.
     received_bytes: u64,
+    /// State of a gRPC call, if the request is one.
+    grpc: Option<GrpcResponse>,
 }
 
 impl<Id> Default for LoadStreams<Id> {
@@ -65,14 +68,16 @@ impl<Id> Default for LoadStreams<Id> {
 impl<Id: Copy + Ord> LoadStreams<Id> {
     /// Adds a request that is sent on the stream `id`, which is higher than all before.
     pub(crate) fn push(&mut self, id: Id, request: u32, requests: &[WorkloadRequest]) {
+        let request_form = &requests[request as usize];
         self.streams.push_back(LoadStream {
             id,
             request,
             status: 0,
             verdict: None,
-            judge: BodyJudge::new(requests[request as usize].check.body.as_ref()),
+            judge: BodyJudge::new(request_form.check.body.as_ref()),
             content_bytes: 0,
             received_bytes: 0,
+            grpc: request_form.is_grpc.then(GrpcResponse::default),
         });
     }
 
@@ -111,6 +116,9 @@ impl<Id: Copy + Ord> LoadStreams<Id> {
         if status.code() >= 200 {
             let stream = &mut self.streams[place];
             stream.status = status.code();
+            if let Some(grpc) = &mut stream.grpc {
+                grpc.on_fields(fields);
+            }
             let check = &requests[stream.request as usize].check;
             stream.verdict = check.judge_fields(status.code(), |name, is_right| fields.values(name).any(is_right));
         }
@@ -118,9 +126,23 @@ impl<Id: Copy + Ord> LoadStreams<Id> {
 
     /// Handles content of a response.
     pub(crate) fn on_content(&mut self, place: usize, content: &[u8], requests: &[WorkloadRequest]) {
-        let stream = &mut self.streams[place];
-        stream.content_bytes += content.len() as u64;
-        stream.judge.update(requests[stream.request as usize].check.body.as_ref(), content);
+        let LoadStream { request, judge, content_bytes, grpc, .. } = &mut self.streams[place];
+        let body = requests[*request as usize].check.body.as_ref();
+        let mut on_content = |content: &[u8]| {
+            *content_bytes += content.len() as u64;
+            judge.update(body, content);
+        };
+        match grpc {
+            None => on_content(content),
+            Some(grpc) => grpc.on_content(content, on_content),
+        }
+    }
+
+    /// Handles the trailers of a response.
+    pub(crate) fn on_trailers(&mut self, place: usize, fields: &Fields) {
+        if let Some(grpc) = &mut self.streams[place].grpc {
+            grpc.on_fields(fields);
+        }
     }
 
     /// Handles the end of a piece of a response, which `consumed_bytes` of input contained.
@@ -142,7 +164,10 @@ impl<Id: Copy + Ord> LoadStreams<Id> {
         (self.has_completed, self.refused) = (true, 0);
         let check = &requests[stream.request as usize].check;
         let body = stream.judge.finish(check.body.as_ref());
-        let verdict = stream.verdict.or_else(|| check.judge_length(stream.content_bytes)).or(body);
+        let explain = |class| (class, FailureReason::of_verdict(class, stream.status));
+        let grpc = || stream.grpc.as_ref().and_then(GrpcResponse::finish);
+        let content = || check.judge_length(stream.content_bytes).or(body).map(explain);
+        let verdict = stream.verdict.map(explain).or_else(grpc).or_else(content);
         ResponseEvent::Complete { place, status: stream.status, verdict, received_bytes }
     }
 

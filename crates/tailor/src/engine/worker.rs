@@ -55,6 +55,8 @@ pub(crate) struct Summary {
     pub(crate) sources: usize,
     pub(crate) port_shortages: u64,
     pub(crate) descriptor_shortages: u64,
+    /// Time after which no request began.
+    pub(crate) end: Nanos,
     /// Responses served during the counted time. The open loop serves some after it.
     pub(crate) served_in_time: u64,
     /// CPU time without polling, as a share of the counted time.
@@ -70,6 +72,8 @@ pub(crate) struct RunContext {
     pub(crate) clock: RunClock,
     /// Set to stop the run early.
     pub(crate) stop: Arc<AtomicBool>,
+    /// Set to end the run now as if this were its planned end: the open loop still waits for what was due.
+    pub(crate) end: Arc<AtomicBool>,
     pub(crate) messages: Sender<Message>,
 }
 
@@ -303,6 +307,10 @@ impl LoadWorker {
         if now >= self.next_interval {
             self.end_interval(now);
         }
+        if self.run.end.load(Ordering::Relaxed) && now < self.end {
+            self.end = now;
+            self.shared.arrivals.end(now);
+        }
         if now >= self.end && self.reported.served_in_time.is_none() {
             self.reported.served_in_time = Some(self.reported.served + self.shared.record.served);
         }
@@ -381,6 +389,7 @@ impl LoadWorker {
         let (scenarios, open_runs) = scenarios.map_or_else(Default::default, |it| (it.record, it.open_runs));
         let summary = Summary {
             served_in_time: self.reported.served_in_time.unwrap_or(self.reported.served + self.shared.record.served),
+            end: self.end,
             busy_share: busy as f64 / counted as f64,
             waiting_share: (self.reported.waited + used.waited) as f64 / counted as f64,
             lines: self.connections.iter_mut().map(|connection| connection.finish_usage(now)).collect(),
@@ -501,7 +510,13 @@ mod tests {
             ..plan(address, 1, &ArrivalPace::Closed, 1, LoadVersion::Http1)
         };
         let (messages, _received) = std::sync::mpsc::channel();
-        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
+        let run = RunContext {
+            plan: Arc::new(plan),
+            clock: RunClock::start(),
+            stop: Arc::default(),
+            end: Arc::default(),
+            messages,
+        };
         let mut worker = LoadWorker::new(run, 0).unwrap();
         worker.run_to_end();
         // No machine connects 5,000 times in a millisecond.
@@ -525,7 +540,13 @@ mod tests {
         let address = TargetAddress::Tcp(listener.local_addr().unwrap());
         let plan = plan(address, requests, pace, pipeline, version);
         let (messages, received) = std::sync::mpsc::channel();
-        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
+        let run = RunContext {
+            plan: Arc::new(plan),
+            clock: RunClock::start(),
+            stop: Arc::default(),
+            end: Arc::default(),
+            messages,
+        };
         let worker = LoadWorker::new(run, 0).unwrap();
         let counts = std::thread::scope(|scope| {
             scope.spawn(|| serve(listener.accept().unwrap().0));
@@ -562,6 +583,7 @@ mod tests {
             threads: 1,
             processors: Vec::new(),
             scenarios: None,
+            web_socket: None,
             duration: None,
             deadline: None,
             requests_max: Some(requests),

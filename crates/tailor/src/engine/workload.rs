@@ -21,6 +21,8 @@ pub struct WorkloadRequest {
     pub(crate) keeps_head: bool,
     /// True if a scenario needs the content of the response.
     pub(crate) keeps_content: bool,
+    /// True for a unary call of gRPC.
+    pub(crate) is_grpc: bool,
     /// HTTP/1 encodings, one for each [`RequestForm`].
     encoded: [Box<[u8]>; RequestForm::COUNT],
     /// HTTP/2 encoding, if the run uses it.
@@ -76,7 +78,28 @@ impl WorkloadRequest {
             }
         }
         let encoded = encoded.map(Vec::into_boxed_slice);
-        Self { method, check, keeps_head: false, keeps_content: false, encoded, http2: None, http3: None }
+        Self {
+            method,
+            check,
+            keeps_head: false,
+            keeps_content: false,
+            is_grpc: false,
+            encoded,
+            http2: None,
+            http3: None,
+        }
+    }
+
+    /// Creates a message of WebSocket from its frame.
+    pub(crate) fn web_socket(frame: &[u8], check: ResponseCheck) -> Self {
+        let mut request = Self::new("GET", "/", &Fields::new(), b"", check);
+        request.encoded = std::array::from_fn(|_| frame.into());
+        request
+    }
+
+    /// Makes the request a unary call of gRPC. It needs an HTTP/2 encoding.
+    pub(crate) fn with_grpc(self) -> Self {
+        Self { is_grpc: true, ..self }
     }
 
     /// Sets the parts of the response that a scenario needs.

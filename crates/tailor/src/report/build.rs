@@ -161,6 +161,7 @@ impl Builder {
                 sources: outcome.sources as u64,
             },
             server,
+            precision: None,
             limits,
             requirements: Vec::new(),
             passed: false,
@@ -212,7 +213,7 @@ fn load(plan: &LoadPlan) -> LoadShape {
         connections: plan.connections as u64,
         threads: plan.threads as u64,
         pipeline: plan.pipeline as u64,
-        protocol: plan.version.name().to_owned(),
+        protocol: plan.protocol().to_owned(),
         tls: plan.tls.is_some(),
         seed: Some(plan.seed),
     }

@@ -28,7 +28,8 @@ svg polyline, svg circle, figcaption span { filter: brightness(1.6) }
 
 /// Builds the HTML page of a report.
 pub fn page(report: &BenchReport) -> String {
-    document(&format!("tailor: {}", report.address), &body(report))
+    let date = crate::units::format_date(report.start_unix_seconds);
+    document(&format!("tailor: {}, {date}", report.address), &body(report))
 }
 
 /// Builds the body of the page.
@@ -49,6 +50,8 @@ pub(crate) fn document(title: &str, body: &str) -> String {
 
 fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     writeln!(out, "<h1>{} requests served per second</h1>", format_rate(report.served_per_second))?;
+    let date = crate::units::format_date(report.start_unix_seconds);
+    writeln!(out, "<p class=\"note\">{}, {date}</p>", escape(&report.address))?;
     writeln!(out, "<p><code>tailor {}</code></p>", escape(&report.arguments.join(" ")))?;
     if report.interrupted {
         writeln!(out, "<p class=\"warn\">Interrupted: these are the measurements so far; nothing passed.</p>")?;
@@ -119,6 +122,9 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         row("seed", seed.to_string())?;
     }
     row("duration", format!("{:.2} s", report.duration_seconds))?;
+    if let Some(precision) = &report.precision {
+        row("precision", precision.sentence())?;
+    }
     row("served", format_count(report.served))?;
     row("failed", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {

@@ -104,6 +104,9 @@ pub struct BenchReport {
     pub client: GeneratorUsage,
     /// CPU time and memory of the watched server.
     pub server: Option<ServerUsage>,
+    /// Precision of the result; only with `--until-precise`.
+    #[serde(default)]
+    pub precision: Option<PrecisionReport>,
     /// Limits that the run reached. If one is not the server's, the server may be faster than this result.
     pub limits: Vec<Limit>,
     /// Results of the conditions of `--require`.
@@ -112,6 +115,40 @@ pub struct BenchReport {
     pub passed: bool,
     /// Intervals of the run.
     pub intervals: Vec<IntervalReport>,
+}
+
+/// Precision of a result, from the means of ten batches of intervals.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Precision")]
+pub struct PrecisionReport {
+    /// Quantity: `rate`, `mean`, `p99` and so on.
+    pub quantity: String,
+    /// Mean over the batches: responses per second, or nanoseconds.
+    pub value: f64,
+    /// Half the width of the 95 % confidence interval, as a share of the value. Null if the run was too short to know it.
+    pub half_width_share: Option<f64>,
+    /// Half the width at which the run ends.
+    pub goal_share: f64,
+    /// True if the run ended because it was precise. Otherwise its budget was used up.
+    pub reached: bool,
+}
+
+impl PrecisionReport {
+    /// Describes the precision in a sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let value = match self.quantity.as_str() {
+            "rate" => format!("{}/s", crate::units::format_rate(self.value)),
+            _ => crate::units::format_nanos(self.value as u64),
+        };
+        let Some(share) = self.half_width_share else {
+            return format!("the run was too short to know the precision of {}", self.quantity);
+        };
+        let text = format!("{} {value} +- {:.2} % (95 %)", self.quantity, share * 100.0);
+        match self.reached {
+            true => text,
+            false => format!("{text}; the time was used up before +- {} %", self.goal_share * 100.0),
+        }
+    }
 }
 
 /// Limit that a run reached.
@@ -191,7 +228,7 @@ pub struct LoadShape {
     pub threads: u64,
     /// Maximum concurrent requests of a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
     pub pipeline: u64,
-    /// Protocol: `HTTP/1`, `HTTP/2` or `HTTP/3`.
+    /// Protocol: `HTTP/1`, `HTTP/2`, `HTTP/3`, `WebSocket` or `gRPC`.
     #[serde(default = "http1")]
     pub protocol: String,
     /// True if connections used TLS.
@@ -228,6 +265,7 @@ impl LoadShape {
     pub(crate) fn streams(&self) -> String {
         match self.protocol.as_str() {
             "HTTP/1" => String::new(),
+            "WebSocket" => " (WebSocket)".to_owned(),
             protocol => format!(" of up to {} streams ({protocol})", self.pipeline),
         }
     }

@@ -50,6 +50,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             format_nanos(deadline)
         )?;
     }
+    if let Some(precision) = &report.precision {
+        writeln!(out, "  precision    {}", precision.sentence())?;
+    }
     writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
         let line =

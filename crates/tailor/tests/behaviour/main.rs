@@ -1,19 +1,23 @@
 //! Tests of the built `tailor` against fake servers that control each response.
 
+mod agent;
 mod diff;
 mod failures;
 mod find;
 mod hostile;
 mod http2;
 mod http3;
+mod import;
 mod lab;
 mod latency;
 mod limits;
 mod lines;
+mod messages;
 mod output;
 #[allow(dead_code)]
 #[path = "../../../../tests/support/port.rs"]
 mod port;
+mod precise;
 mod profile;
 mod replay;
 mod requests;

@@ -81,10 +81,15 @@ impl Parser<'_> {
         Ok(step)
     }
 
-    /// Parses a text with variables: `${name}`, or `${name:url}` with percent encoding.
+    /// Parses a text with variables: `${name}`, or `${name:url}` with percent encoding. `$${` stands for `${`.
     fn template(&mut self, text: &str, known: &BTreeSet<usize>) -> Result<RequestTemplate, String> {
         let (mut parts, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('$') {
+                parts.push(TemplatePart::Text(format!("{before}${{").into()));
+                rest = after;
+                continue;
+            }
             let (place, after) = after.split_once('}').ok_or_else(|| format!("`{text}`: `${{` has no `}}`"))?;
             rest = after;
             if !before.is_empty() {

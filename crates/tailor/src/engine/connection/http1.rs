@@ -50,7 +50,7 @@ impl LoadConnection {
         let verdict = verdict.map(|class| (class, FailureReason::of_verdict(class, finished.status)));
         let kept = reader.take_kept();
         let verdict = self.finish_step(&exchange, kept, verdict, shared, now);
-        self.count(&exchange, finished.status, verdict, response_bytes, shared, now);
+        self.count(&exchange, Some(finished.status), verdict, response_bytes, shared, now);
         if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
             // The server announced that it will not answer pipelined requests. They are retried on another connection.
             for exchange in self.in_flight.drain(..) {

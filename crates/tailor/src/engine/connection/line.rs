@@ -25,7 +25,9 @@ impl LoadConnection {
     /// line whose requests never end would have no usage, and would be missing among the slow ones.
     pub(super) fn use_line(&mut self, now: Nanos) {
         let from = match self.phase {
-            LoadPhase::Connecting | LoadPhase::Handshaking if self.claimed.is_some() => self.since,
+            LoadPhase::Connecting | LoadPhase::Handshaking | LoadPhase::Upgrading if self.claimed.is_some() => {
+                self.since
+            }
             _ if !self.in_flight.is_empty() => self.used_until,
             _ => return,
         };

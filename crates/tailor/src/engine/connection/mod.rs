@@ -6,9 +6,11 @@ mod http3;
 mod line;
 mod session;
 mod streams;
+mod web_socket;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -103,6 +105,8 @@ enum LoadPhase {
     Closed,
     Connecting,
     Handshaking,
+    /// The handshake of WebSocket was sent.
+    Upgrading,
     Open,
     /// All requests are finished; the server must close.
     Closing,
@@ -196,7 +200,7 @@ impl LoadConnection {
     pub(crate) fn check_time(&mut self, shared: &mut ThreadShared, now: Nanos) {
         let time_out = super::clock::nanos(shared.plan.time_out);
         match self.phase {
-            LoadPhase::Connecting | LoadPhase::Handshaking if self.since + time_out <= now => {
+            LoadPhase::Connecting | LoadPhase::Handshaking | LoadPhase::Upgrading if self.since + time_out <= now => {
                 self.fail(FailureClass::TimeOut, FailureReason::Text("no connection in time"), shared, now);
             }
             LoadPhase::Open if shared.plan.version.has_streams() => self.check_streams(time_out, shared, now),
@@ -218,7 +222,7 @@ impl LoadConnection {
         }
         match self.phase {
             LoadPhase::Closed if !self.is_idle && now >= self.rests_until => self.fill(shared, now),
-            LoadPhase::Handshaking | LoadPhase::Open | LoadPhase::Closing => {
+            LoadPhase::Handshaking | LoadPhase::Upgrading | LoadPhase::Open | LoadPhase::Closing => {
                 self.flush(shared, now);
                 self.read(shared, now);
                 if self.unsent.is_empty() && (self.protocol.has_content_to_send() || self.is_step_due(now)) {
@@ -299,6 +303,20 @@ impl LoadConnection {
     }
 
     fn on_open(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if let Some(handshake) = shared.plan.web_socket.as_ref().map(Arc::clone) {
+            return self.upgrade(&handshake, shared, now);
+        }
+        self.count_connection(shared, now);
+        self.phase = LoadPhase::Open;
+        if shared.plan.version == LoadVersion::Http2 && !self.begin_http2(shared, now) {
+            let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
+            return self.fail(FailureClass::Tls, reason, shared, now);
+        }
+        self.fill(shared, now);
+    }
+
+    /// Counts an established connection.
+    fn count_connection(&mut self, shared: &mut ThreadShared, now: Nanos) {
         self.rest = REST;
         shared.record.connections += 1;
         shared.record.connect.saturating_record(now.saturating_sub(self.since));
@@ -309,12 +327,6 @@ impl LoadConnection {
                 _ => shared.record.handshakes.full += 1,
             }
         }
-        self.phase = LoadPhase::Open;
-        if shared.plan.version == LoadVersion::Http2 && !self.begin_http2(shared, now) {
-            let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
-            return self.fail(FailureClass::Tls, reason, shared, now);
-        }
-        self.fill(shared, now);
     }
 
     /// Sends as many requests as are due and permitted. One write sends all of them.
@@ -340,6 +352,7 @@ impl LoadConnection {
         }
         self.flush_http3(shared, now);
         self.take_http2_output(shared, now);
+        self.take_web_socket_output(shared, now);
         if !shared.output.is_empty() {
             self.transmit(shared, now);
         }
@@ -358,7 +371,7 @@ impl LoadConnection {
     fn takes_more(&self, shared: &ThreadShared) -> bool {
         match self.protocol {
             ClientProtocol::Http1(_) => self.in_flight.is_empty(),
-            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) => self.has_room(shared),
+            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) | ClientProtocol::WebSocket(_) => self.has_room(shared),
         }
     }
 
@@ -384,6 +397,10 @@ impl LoadConnection {
             }
             ClientProtocol::Http2(http2) => http2.request(request, shared, now),
             ClientProtocol::Http3(http3) => http3.request(request, shared, now),
+            ClientProtocol::WebSocket(_) => {
+                let form = RequestForm { version: Version::Http11, is_last: false };
+                shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+            }
         }
         let abort_after_bytes = match shared.plan.abort {
             Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
@@ -606,6 +623,7 @@ impl LoadConnection {
         match self.protocol {
             ClientProtocol::Http1(_) => self.feed_http1(bytes, shared, now),
             ClientProtocol::Http2(_) => self.feed_http2(bytes, shared, now),
+            ClientProtocol::WebSocket(_) => self.feed_web_socket(bytes, shared, now),
             // Its bytes come in datagrams.
             ClientProtocol::Http3(_) => {}
         }
@@ -615,11 +633,11 @@ impl LoadConnection {
         }
     }
 
-    /// Counts a request whose response is complete.
+    /// Counts a request whose response is complete. Messages have no status.
     fn count(
         &mut self,
         exchange: &SentRequest,
-        status: u16,
+        status: Option<u16>,
         verdict: Option<(FailureClass, FailureReason)>,
         response_bytes: u64,
         shared: &mut ThreadShared,
@@ -637,7 +655,9 @@ impl LoadConnection {
         if exchange.due < shared.counted_from {
             return;
         }
-        shared.record.statuses[usize::from(status / 100).min(9)] += 1;
+        if let Some(status) = status {
+            shared.record.statuses[usize::from(status / 100).min(9)] += 1;
+        }
         match verdict {
             Some((class, reason)) => {
                 shared.record.fail(class, reason);
@@ -670,6 +690,10 @@ impl LoadConnection {
                 let class = if is_written { FailureClass::EarlyClose } else { self.class_of_unsent() };
                 self.fail(class, self.protocol.explain_end(reason), shared, now);
             }
+            LoadPhase::Upgrading => {
+                let reason = FailureReason::Text("the server closed the connection during the handshake of WebSocket");
+                self.fail(FailureClass::EarlyClose, reason, shared, now);
+            }
             LoadPhase::Handshaking => {
                 let reason = FailureReason::Text("the server closed the connection during the handshake");
                 self.fail(FailureClass::Tls, reason, shared, now);
@@ -694,7 +718,7 @@ impl LoadConnection {
     /// it would be chance which of them the class of unwritten requests catches.
     fn class_of_unsent(&self) -> FailureClass {
         match self.protocol {
-            ClientProtocol::Http1(_) => FailureClass::Write,
+            ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) => FailureClass::Write,
             ClientProtocol::Http2(_) | ClientProtocol::Http3(_) => FailureClass::EarlyClose,
         }
     }

@@ -27,8 +27,7 @@ impl LoadConnection {
             }
             ResponseEvent::Complete { place, status, verdict, received_bytes } => {
                 if let Some(exchange) = self.in_flight.remove(place) {
-                    let verdict = verdict.map(|class| (class, FailureReason::of_verdict(class, status)));
-                    self.count(&exchange, status, verdict, received_bytes, shared, now);
+                    self.count(&exchange, Some(status), verdict, received_bytes, shared, now);
                 }
             }
             ResponseEvent::Failed { place, class, reason } => {
@@ -65,11 +64,11 @@ impl LoadConnection {
     pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
         let is_over = match &mut self.protocol {
             ClientProtocol::Http2(http2) => matches!(http2.handle_timeout(shared, now), ResponseEvent::Malformed(_)),
-            ClientProtocol::Http1(_) | ClientProtocol::Http3(_) => false,
+            ClientProtocol::Http1(_) | ClientProtocol::Http3(_) | ClientProtocol::WebSocket(_) => false,
         };
         while let Some(exchange) = self.in_flight.front().copied().filter(|it| it.sent + time_out <= now) {
             match &mut self.protocol {
-                ClientProtocol::Http1(_) => {}
+                ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) => {}
                 ClientProtocol::Http2(http2) => http2.cancel(0, shared, now),
                 ClientProtocol::Http3(http3) => {
                     http3.cancel(0, shared, now);
