@@ -396,7 +396,7 @@ fn apply(rules: SeccompRules, otherwise: SeccompAction, listed: SeccompAction) -
 
 #[cfg(all(test, feature = "modules"))]
 mod tests {
-    use tailcoat_modules::open_page_map;
+    use crate::modules::open_page_map;
 
     use super::*;
 
