@@ -1,5 +1,5 @@
 //! One command each: ci, conformance, attack, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots,
-//! fuzz, import-corpus, words.
+//! fuzz, gateway-conformance, import-corpus, words.
 
 mod attack;
 mod bench;
@@ -9,6 +9,7 @@ mod ci;
 mod conformance;
 mod ftp;
 mod fuzz;
+mod gateway;
 mod import_corpus;
 mod kernel_tls;
 mod licences;
@@ -40,6 +41,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO|all|--charts [OPTION]...
        cargo xtask screenshots [OPTION]...
+       cargo xtask gateway-conformance [--program FILE] [--binaries DIR] [--test NAME] [--serial] [--hold]
        cargo xtask fuzz [TARGET]... [--seconds N]
        cargo xtask import-corpus [OPTION]... [DIR]
        cargo xtask words [--summary] [--rule RULE]... [--base COMMIT] [PATH]...";
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
         Some("screenshots") => exit_code(screenshots::run(arguments)),
+        Some("gateway-conformance") => exit_code(gateway::run(arguments)),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
         Some("import-corpus") => exit_code(import_corpus::run(arguments)),
         Some("words") => exit_code(words::run(arguments)),

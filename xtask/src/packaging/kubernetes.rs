@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{CheckOutcome, expect, is_installed, output};
+use super::{CheckOutcome, chart, expect, is_installed, output};
 use crate::process::{ChildProcess, ask, free_port, get, read, until};
 
 const MANIFESTS: &str = "packaging/kubernetes/tailcoat.yaml";
@@ -22,14 +22,27 @@ const DOWNLOAD_BYTES: u64 = 64 << 20;
 pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     let manifests = fs::read_to_string(MANIFESTS)?;
     times_agree(&manifests)?;
+    let plain = fs::read_to_string(chart::PLAIN)?;
+    expect(plain == chart::render()?, "the plain manifests are the chart's; run `cargo xtask packaging --write`")?;
+    times_agree(&plain)?;
     probes_follow_draining(program, &manifests)?;
     if !is_installed("kubernetes-validate") {
         return Ok(CheckOutcome::Missing("kubernetes-validate"));
     }
     for version in VERSIONS {
         output(Command::new("kubernetes-validate").args(["--strict", "-k", version, MANIFESTS]))?;
+        // Resources of other definitions have no schema there.
+        let of_kubernetes = Path::new("target/gateway.yaml");
+        fs::write(of_kubernetes, built_in(&plain))?;
+        output(Command::new("kubernetes-validate").args(["--strict", "-k", version]).arg(of_kubernetes))?;
     }
     Ok(CheckOutcome::Passed)
+}
+
+/// Manifests without resources of Gateway API.
+fn built_in(manifests: &str) -> String {
+    let all = manifests.split("---\n").filter(|manifest| !manifest.contains("\nkind: GatewayClass\n"));
+    all.collect::<Vec<_>>().join("---\n")
 }
 
 /// A server has time to end: `grace-period` and the wait of `preStop` are less than Kubernetes waits.

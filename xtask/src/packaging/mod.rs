@@ -1,5 +1,6 @@
 //! `cargo xtask packaging`: what users are given, tried: the manual as a book, the manifests, the image.
 
+mod chart;
 mod container;
 mod kubernetes;
 mod manual;
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::skips;
 
-const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [manual|kubernetes|container]...";
+const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [--write] [manual|kubernetes|container]...";
 
 /// Result of a check: no fault, or a reason why it cannot run here.
 pub(crate) enum CheckOutcome {
@@ -31,6 +32,10 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     let mut wanted = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
+            "--write" => {
+                std::fs::write(chart::PLAIN, chart::render()?)?;
+                return Ok(true);
+            }
             "--program" => program = arguments.next().ok_or(USAGE)?.into(),
             name if CHECKS.iter().any(|(check, _)| *check == name) => wanted.push(argument),
             _ => return Err(USAGE.into()),
@@ -53,6 +58,13 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
         }
     }
     Ok(is_well)
+}
+
+/// Manifests for the rights of the controller, and for Tailcoat's own resources.
+pub(crate) fn access_manifests() -> Result<String, Box<dyn Error>> {
+    let all = chart::render()?;
+    let of_access = all.split("---\n").filter(|manifest| manifest.contains("app.kubernetes.io/component: access"));
+    Ok(of_access.collect::<Vec<_>>().join("---\n"))
 }
 
 /// True if a program of this name exists.

@@ -1,0 +1,208 @@
+//! Ingresses: their hosts become routes of one Gateway.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use routes::{BackendRef, ExternalAuth, ExternalAuthKind, Filter, Protocol, Redirect, Route, Rule, Snapshot};
+use serde_json::{Value, json};
+
+use super::backends::{Backends, Wanted};
+use super::gateways::ResolvedGateway;
+use super::policies::Policies;
+use super::references::{Referrer, Unresolved};
+use super::{Addresses, Context, Statuses};
+use crate::ingress::{IngressHost, IngressRule, IngressShare, convert};
+use crate::objects::{self, Ingress, Key, Kind, ResourceRef};
+
+/// Controller of the classes of Ingresses that are served.
+const CLASS_CONTROLLER: &str = "tailcoat.dev/ingress-controller";
+
+/// Annotation that named the class before there was a field.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
+/// Translates Ingresses of accepted classes, for the Gateway that the controller's settings name.
+pub(super) fn attach(
+    context: &Context<'_>,
+    gateways: &BTreeMap<Key, ResolvedGateway<'_>>,
+    backends: &mut Backends,
+    policies: &Policies<'_>,
+    snapshot: &mut Snapshot,
+    statuses: &mut Statuses,
+) {
+    let Some(gateway) = context.frame.ingress_gateway.and_then(|key| gateways.get(key)) else { return };
+    let classes: BTreeSet<&str> = context
+        .objects
+        .ingress_classes
+        .values()
+        .filter(|class| class.spec.controller == CLASS_CONTROLLER)
+        .map(|class| class.metadata.name.as_str())
+        .collect();
+    let class = |ingress: &Ingress| -> Option<String> {
+        let of_field = ingress.spec.ingress_class_name.clone();
+        of_field.or_else(|| ingress.metadata.annotations.get(CLASS_ANNOTATION).cloned())
+    };
+    let is_ours = |ingress: &&Arc<Ingress>| class(ingress).is_some_and(|class| classes.contains(class.as_str()));
+    let ours: Vec<&Arc<Ingress>> = context.objects.ingresses.values().filter(is_ours).collect();
+    let converted = convert(&ours);
+    let mut scope = IngressScope { context, gateway, backends, policies, snapshot };
+    for (name, host) in &converted.hosts {
+        scope.host(name.as_deref(), host);
+    }
+    for ingress in ours {
+        statuses.set(Kind::Ingress, &ingress.metadata.key(), status(gateway));
+    }
+}
+
+/// Status with the addresses of the Gateway.
+fn status(gateway: &ResolvedGateway<'_>) -> Value {
+    let one = |address: &objects::AddressSpec| match address.r#type.as_deref() {
+        Some("Hostname") => json!({ "hostname": address.value }),
+        _ => json!({ "ip": address.value }),
+    };
+    let addresses: Vec<Value> = gateway.assigned.status.iter().map(one).collect();
+    json!({ "loadBalancer": { "ingress": addresses } })
+}
+
+struct IngressScope<'a, 'b> {
+    context: &'a Context<'b>,
+    gateway: &'a ResolvedGateway<'b>,
+    backends: &'a mut Backends,
+    policies: &'a Policies<'b>,
+    snapshot: &'a mut Snapshot,
+}
+
+impl IngressScope<'_, '_> {
+    fn host(&mut self, name: Option<&str>, host: &IngressHost) {
+        let hostnames: Vec<String> = name.map(str::to_owned).into_iter().chain(host.aliases.iter().cloned()).collect();
+        let plain: Vec<String> = self
+            .gateway
+            .listeners
+            .iter()
+            .filter(|listener| listener.is_programmed() && listener.protocol == Some(Protocol::Http))
+            .map(|listener| listener.name.clone())
+            .collect();
+        let with_tls = self.tls_listeners(name, host, &hostnames);
+        let label = name.unwrap_or("default");
+        let mut listeners = with_tls.clone();
+        if host.redirects_to_tls && !with_tls.is_empty() {
+            let redirect = Redirect { scheme: Some("https".to_owned()), status: Some(308), ..Redirect::default() };
+            let rules = vec![Rule { filters: vec![Filter::Redirect(redirect)], ..Rule::default() }];
+            let route = Route { listeners: plain, hostnames: hostnames.clone(), created: host.created, rules };
+            self.snapshot.routes.insert(format!("{label} Ingress to-https {}", self.gateway.key), route);
+        } else {
+            listeners.extend(plain);
+        }
+        let rules = host.rules.iter().map(|rule| self.rule(rule)).collect();
+        let route = Route { listeners, hostnames, created: host.created, rules };
+        self.snapshot.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
+    }
+
+    /// Adds a listener with the certificate of a host for each of its names. Returns the listeners' names.
+    fn tls_listeners(&mut self, name: Option<&str>, host: &IngressHost, hostnames: &[String]) -> Vec<String> {
+        let Some(secret) = &host.secret else { return Vec::new() };
+        let port = match (self.gateway.assigned.target_ports.get(&(443, "TCP")), self.context.frame.addresses) {
+            (Some(port), _) => *port,
+            (None, Addresses::Pool(_)) => 443,
+            // The Service has no such port: the Gateway needs a listener with it.
+            (None, Addresses::Services { .. }) => return Vec::new(),
+        };
+        let from = Referrer { group: "networking.k8s.io", kind: "Ingress", namespace: &secret.namespace };
+        let to = ResourceRef { name: secret.name.clone(), ..ResourceRef::default() };
+        let Ok(certificate) = self.context.objects.certificate(from, &to, "InvalidCertificateRef") else {
+            return Vec::new();
+        };
+        let names: Vec<Option<&str>> =
+            if name.is_none() { vec![None] } else { hostnames.iter().map(|name| Some(name.as_str())).collect() };
+        let mut added = Vec::new();
+        for hostname in names {
+            let listener = routes::Listener {
+                addresses: self.gateway.assigned.bind.clone(),
+                hostname: hostname.map(str::to_owned),
+                certificates: vec![certificate.clone()],
+                ..routes::Listener::new(port, Protocol::Https)
+            };
+            let key = format!("{}/ingress/{}", self.gateway.key, hostname.unwrap_or("*"));
+            self.snapshot.listeners.insert(key.clone(), listener);
+            added.push(key);
+        }
+        added
+    }
+
+    fn rule(&mut self, of: &IngressRule) -> Rule {
+        let mut rule = of.rule.clone();
+        if let Some(auth) = &of.auth {
+            let share =
+                IngressShare { service: auth.service.clone(), port: Some(auth.port), ..IngressShare::default() };
+            match self.backend(&of.ingress, &share) {
+                Ok(backend) => rule.filters.insert(
+                    0,
+                    Filter::ExternalAuth(ExternalAuth {
+                        backend,
+                        kind: ExternalAuthKind::Http(auth.path.clone()),
+                        request_headers: Vec::new(),
+                        response_headers: auth.response_headers.clone(),
+                        login: auth.login.clone(),
+                        body_bytes_max: 0,
+                    }),
+                ),
+                // Requests must not pass without a decision of the server.
+                Err((_, message)) => rule.error = Some(message),
+            }
+        }
+        for share in &of.backends {
+            let backend = self.backend(&of.ingress, share);
+            let backend = backend.unwrap_or_else(|_| format!("{} unresolved", share.service));
+            rule.backends.push(BackendRef::new(backend, share.weight));
+        }
+        rule
+    }
+
+    fn backend(&mut self, ingress: &Key, share: &IngressShare) -> Result<String, Unresolved> {
+        let service = self.context.objects.services.get(&share.service);
+        let named = || service?.port_number(share.port_name.as_deref()?);
+        let to = objects::BackendRefSpec {
+            to: ResourceRef {
+                name: share.service.name.clone(),
+                namespace: Some(share.service.namespace.clone()),
+                ..ResourceRef::default()
+            },
+            port: share.port.or_else(named),
+            ..objects::BackendRefSpec::default()
+        };
+        let from = Referrer { group: "networking.k8s.io", kind: "Ingress", namespace: &ingress.namespace };
+        let session = format!("Ingress {ingress}");
+        let wanted = Wanted {
+            transport: "TCP",
+            is_grpc: share.is_grpc,
+            session: share.session.clone().map(|persistence| (session.as_str(), persistence)),
+            ..Wanted::default()
+        };
+        let name = self.backends.resolve(self.context, self.policies, from, &to, &wanted)?;
+        if share.options.is_empty() && share.tls.is_none() {
+            return Ok(name);
+        }
+        // The settings are those of the Ingress, so that it has a backend of its own.
+        let mut backend = self.backends.backends.get(&name).cloned().unwrap_or_default();
+        backend.options.push_str(&share.options);
+        if let Some(tls) = &share.tls {
+            let authorities = match (&tls.secret, tls.is_verified) {
+                (Some(secret), true) => {
+                    let found = self.context.objects.secrets.get(secret).and_then(|secret| secret.text("ca.crt"));
+                    Some(found.ok_or_else(|| ("InvalidCertificateRef", format!("Secret {secret} lacks ca.crt")))?)
+                }
+                _ => None,
+            };
+            if !tls.is_verified {
+                backend.options.push_str("tls-verify off\n");
+            }
+            let of_service = || format!("{}.{}.svc", share.service.name, share.service.namespace);
+            let hostname = tls.name.clone().unwrap_or_else(of_service);
+            backend.tls = Some(routes::BackendTls { hostname, authorities, ..routes::BackendTls::default() });
+        }
+        let own = format!("{name} of Ingress {ingress}");
+        self.backends.backends.insert(own.clone(), backend);
+        let port = to.port.unwrap_or_default();
+        self.backends.by_service.entry(share.service.clone()).or_default().insert(own.clone(), port);
+        Ok(own)
+    }
+}

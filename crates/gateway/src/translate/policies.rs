@@ -1,0 +1,126 @@
+//! TrafficPolicies: options for Gateways, routes and services beyond Gateway API.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::attach::RouteKind;
+use super::gateways::ResolvedGateway;
+use super::status::{StatusCondition, conditions, find};
+use super::{Context, Statuses};
+use crate::objects::{Key, Kind, Objects, PolicyOptions, TargetRef, TrafficPolicy, TrafficPolicySpec};
+
+/// Group of Gateway API.
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Policies by target.
+#[derive(Debug, Default)]
+pub(crate) struct Policies<'a> {
+    of_targets: BTreeMap<(String, Key), PolicyOptions>,
+    judged: Vec<(Key, &'a TrafficPolicy, StatusCondition)>,
+}
+
+impl<'a> Policies<'a> {
+    /// Reads all policies, the oldest first. A target has one policy.
+    pub(crate) fn new(objects: &'a Objects) -> Self {
+        let mut sorted: Vec<_> = objects.traffic_policies.values().collect();
+        sorted.sort_by_key(|policy| policy.metadata.age());
+        let mut policies = Self::default();
+        for policy in sorted {
+            let key = policy.metadata.key();
+            let condition = policies.add(objects, &key, &policy.spec);
+            policies.judged.push((key, policy, condition));
+        }
+        policies
+    }
+
+    fn add(&mut self, objects: &Objects, key: &Key, spec: &TrafficPolicySpec) -> StatusCondition {
+        let options = match spec.kdl() {
+            Ok(options) => options,
+            Err(message) => return StatusCondition::no("Accepted", "Invalid", message),
+        };
+        for target in &spec.target_refs {
+            let to = Key::new(&key.namespace, &target.name);
+            let is_known = match (target.group.as_str(), target.kind.as_str()) {
+                (GATEWAY_GROUP, "Gateway") => objects.gateways.contains_key(&to),
+                (GATEWAY_GROUP, "HTTPRoute") => objects.http_routes.contains_key(&to),
+                (GATEWAY_GROUP, "GRPCRoute") => objects.grpc_routes.contains_key(&to),
+                ("", "Service") => objects.services.contains_key(&to),
+                (group, kind) => {
+                    return StatusCondition::no(
+                        "Accepted",
+                        "Invalid",
+                        format!("{kind} of {group:?} cannot be a target"),
+                    );
+                }
+            };
+            if !is_known {
+                return StatusCondition::no(
+                    "Accepted",
+                    "TargetNotFound",
+                    format!("{} {to} does not exist", target.kind),
+                );
+            }
+            if self.of_targets.contains_key(&(target.kind.clone(), to.clone())) {
+                let message = format!("an older TrafficPolicy has the target {} {to}", target.kind);
+                return StatusCondition::no("Accepted", "Conflicted", message);
+            }
+        }
+        for target in &spec.target_refs {
+            let to = Key::new(&key.namespace, &target.name);
+            self.of_targets.insert((target.kind.clone(), to), options.clone());
+        }
+        StatusCondition::yes("Accepted", "Accepted")
+    }
+
+    fn of(&self, kind: &str, key: &Key) -> Option<&PolicyOptions> {
+        self.of_targets.get(&(kind.to_owned(), key.clone()))
+    }
+
+    /// Options of a route for sites and for `forward`: those of its own policy, else those of its Gateway's.
+    pub(crate) fn route_options(&self, kind: RouteKind, route: &Key, gateway: Option<&Key>) -> (String, String) {
+        let of_gateway = || gateway.and_then(|gateway| self.of("Gateway", gateway));
+        let options = self.of(kind.name(), route).or_else(of_gateway);
+        options.map(|options| (options.site.clone(), options.forward.clone())).unwrap_or_default()
+    }
+
+    /// Options of a service's upstream.
+    pub(crate) fn upstream_options(&self, service: &Key) -> String {
+        self.of("Service", service).map(|options| options.upstream.clone()).unwrap_or_default()
+    }
+
+    /// Statuses of all policies, with an entry for each target.
+    pub(crate) fn write_statuses(
+        &self,
+        context: &Context<'_>,
+        gateways: &BTreeMap<Key, ResolvedGateway<'_>>,
+        statuses: &mut Statuses,
+    ) {
+        for (key, policy, condition) in &self.judged {
+            // A policy for a Gateway of another controller is none of ours.
+            let is_foreign = |target: &TargetRef| {
+                target.kind == "Gateway" && !gateways.contains_key(&Key::new(&key.namespace, &target.name))
+            };
+            let old = &policy.status["ancestors"];
+            let all = old.as_array().into_iter().flatten();
+            let mut entries: Vec<Value> =
+                all.filter(|it| it["controllerName"] != context.controller()).cloned().collect();
+            for target in policy.spec.target_refs.iter().filter(|target| !is_foreign(target)) {
+                let reference = json!({
+                    "group": target.group, "kind": target.kind, "namespace": key.namespace, "name": target.name,
+                });
+                let before = find(old, |it| it["ancestorRef"] == reference);
+                let written = conditions(
+                    std::slice::from_ref(condition),
+                    &before["conditions"],
+                    policy.metadata.generation,
+                    context.now(),
+                );
+                entries.push(json!({
+                    "ancestorRef": reference, "controllerName": context.controller(), "conditions": written,
+                }));
+            }
+            statuses.set(Kind::TrafficPolicy, key, json!({ "ancestors": entries }));
+        }
+    }
+}
