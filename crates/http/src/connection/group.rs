@@ -55,7 +55,7 @@ impl Default for ConnectionGroup {
 
 impl ConnectionGroup {
     /// Collects the next connections, given by slot and epoll events (if any). Returns false if there are none.
-    pub fn gather(
+    pub(crate) fn gather(
         &mut self,
         places: &mut [ConnectionSlot],
         waiting: &mut impl Iterator<Item = (usize, Option<SocketEvents>)>,
@@ -75,7 +75,7 @@ impl ConnectionGroup {
     }
 
     /// Polls a connection that is not in the group.
-    pub fn poll_alone(&mut self, place: &mut ConnectionSlot, connections: &Connections) {
+    pub(crate) fn poll_alone(&mut self, place: &mut ConnectionSlot, connections: &Connections) {
         let output = &mut self.members[0].output;
         place.poll(connections, &mut Turn { input: None, output: &mut *output, gathers: false });
         // A connection that has failed may have left output.
@@ -83,7 +83,7 @@ impl ConnectionGroup {
     }
 
     /// Polls its connections through all stages.
-    pub fn go_on(&mut self, places: &mut [ConnectionSlot], connections: &Connections) {
+    pub(crate) fn go_on(&mut self, places: &mut [ConnectionSlot], connections: &Connections) {
         let members = &mut self.members[..self.count];
         let has_others = members.len() > 1;
         for (member, input) in members.iter_mut().zip(self.input.chunks_exact_mut(READ_BYTES)) {

@@ -11,7 +11,7 @@ const READS_A_TURN_MAX: u32 = 8;
 
 /// Closes the sending side at first, then reads and drops input. Ready when the client has ended; the connection's
 /// deadline is that of `linger-timeout`.
-pub fn poll_lingering(
+pub(crate) fn poll_lingering(
     socket: &mut Transport,
     slot: u32,
     input: &mut [u8],

@@ -30,7 +30,7 @@ const HELLO_BYTES_MAX: usize = 0xffff;
 const UNCOUNTED_HELLO_BYTES: usize = 4 << 10;
 
 /// Connection before its first request.
-pub struct OpeningConnection {
+pub(crate) struct OpeningConnection {
     context: Rc<Context>,
     /// Slot in the table of connections, until the opened connection takes it.
     slot: Option<u32>,
@@ -67,7 +67,7 @@ enum Awaited {
 }
 
 /// Connection that is ready for its first request.
-pub struct OpenedConnection {
+pub(crate) struct OpenedConnection {
     /// Transport of its bytes.
     pub transport: Transport,
     /// Address of the client.
@@ -93,7 +93,7 @@ const PLAIN_HTTP_REASON: &[u8] = b"This port speaks TLS: ask for https:// instea
 
 impl OpenedConnection {
     /// Makes a connection from a socket that was just accepted, with nothing before the first request.
-    pub fn at_once(socket: Socket, client: LogClient, newcomer: Newcomer, context: &Context) -> Self {
+    pub(crate) fn at_once(socket: Socket, client: LogClient, newcomer: Newcomer, context: &Context) -> Self {
         let slot = context.table.borrow_mut().insert(newcomer);
         Self {
             transport: Transport::Plain(socket),
@@ -110,7 +110,7 @@ impl OpenedConnection {
 
 impl OpeningConnection {
     /// Makes a connection that was just accepted from a listener. Returns it with its slot in the table of connections.
-    pub fn new(
+    pub(crate) fn new(
         socket: Socket,
         client: LogClient,
         listener: u16,
@@ -130,7 +130,7 @@ impl OpeningConnection {
     }
 
     /// Makes the connection of a control connection of FTP, after the reply to AUTH.
-    pub fn of_ftp(
+    pub(crate) fn of_ftp(
         socket: Socket,
         client: LogClient,
         listener: u16,
@@ -169,22 +169,22 @@ impl OpeningConnection {
     }
 
     /// Listener that accepted the connection.
-    pub fn listener(&self) -> u16 {
+    pub(crate) fn listener(&self) -> u16 {
         self.listener
     }
 
     /// Address of the client.
-    pub fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         self.client
     }
 
     /// State that all connections of the worker share.
-    pub fn context(&self) -> &Rc<Context> {
+    pub(crate) fn context(&self) -> &Rc<Context> {
         &self.context
     }
 
     /// Socket to wait for after `poll` returned `Pending`.
-    pub fn socket(&mut self) -> Option<&mut Socket> {
+    pub(crate) fn socket(&mut self) -> Option<&mut Socket> {
         match &mut self.awaited {
             Awaited::ProxyHeader(socket)
             | Awaited::Hello(socket, _)
@@ -199,7 +199,7 @@ impl OpeningConnection {
     ///
     /// # Errors
     /// The connection must be closed, because the client cannot interpret a response.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpenedConnection>> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpenedConnection>> {
         let context = Rc::clone(&self.context);
         if let Some(slot) = self.slot {
             let table = &mut *context.table.borrow_mut();

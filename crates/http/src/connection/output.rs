@@ -24,7 +24,7 @@ const GATHER_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes to send, followed by content that is not copied.
 #[derive(Debug, Default)]
-pub struct Output {
+pub(crate) struct Output {
     /// Heads and small content.
     pub bytes: Vec<u8>,
     /// Content sent without a copy, after `bytes`.
@@ -35,7 +35,7 @@ pub struct Output {
 
 /// Persistence of a connection, as a response states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persistence {
+pub(crate) enum Persistence {
     /// Another request may follow.
     Persistent,
     /// Another request may follow; an HTTP/1.0 client needs a field that says so.
@@ -48,7 +48,7 @@ pub enum Persistence {
 
 /// Data that the encoder needs in addition to the response.
 #[derive(Clone, Copy, Debug)]
-pub struct EncodingContext<'a> {
+pub(crate) struct EncodingContext<'a> {
     /// Text of the Date field.
     pub date: &'a [u8; DATE_BYTES],
     /// Current time, in milliseconds of the monotonic clock, for the ages of stored responses.
@@ -67,18 +67,18 @@ pub struct EncodingContext<'a> {
 
 impl Output {
     /// True if there is nothing to send.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && !self.has_tail()
     }
 
     /// True if content follows `bytes`.
-    pub fn has_tail(&self) -> bool {
+    pub(crate) fn has_tail(&self) -> bool {
         !self.tail.is_empty() || self.stream.is_some()
     }
 
     /// Drops output that has not been sent.
     #[inline]
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         // A tail is rare, and dropping an empty one has a cost, too.
         if self.has_tail() {
@@ -93,19 +93,19 @@ impl Output {
     }
 
     /// True if the output must be sent before more is added.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.bytes.len() >= GATHER_BYTES_MAX || self.has_tail()
     }
 
     /// Adds an interim response.
-    pub fn write_interim(&mut self, status: Status, fields: &Fields) {
+    pub(crate) fn write_interim(&mut self, status: Status, fields: &Fields) {
         write_status_line(&mut self.bytes, status, status.reason().as_bytes());
         write_fields(&mut self.bytes, fields);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Adds a response. Returns its status, and the length of its content without streamed content.
-    pub fn write_response(&mut self, response: Response, encoding: EncodingContext<'_>) -> (Status, u64) {
+    pub(crate) fn write_response(&mut self, response: Response, encoding: EncodingContext<'_>) -> (Status, u64) {
         match response {
             Response::Cached { object, coding, form } => {
                 self.write_object(&object.object, (coding, form), &[], encoding)

@@ -8,21 +8,21 @@ use std::task::{Context as Task, Poll, ready};
 use crate::object_cache::{Blocking, OpenFile};
 
 /// Bytes of a file that are loaded into the page cache at once.
-pub const WARM_BYTES: u64 = 512 << 10;
+pub(crate) const WARM_BYTES: u64 = 512 << 10;
 
 /// Read that loads the next part of a file into the page cache.
 #[derive(Debug, Default)]
-pub struct PageCacheWarming(Option<Blocking<()>>);
+pub(crate) struct PageCacheWarming(Option<Blocking<()>>);
 
 impl PageCacheWarming {
     /// True if a read is in progress.
-    pub fn is_reading(&self) -> bool {
+    pub(crate) fn is_reading(&self) -> bool {
         self.0.is_some()
     }
 
     /// Returns the number of bytes from `offset` on, at most `length`, that can be sent without waiting for a disk.
     /// Another thread loads missing pages into the page cache. While this is pending, offset and length must stay.
-    pub fn poll_resident(
+    pub(crate) fn poll_resident(
         &mut self,
         file: &Arc<OpenFile>,
         offset: u64,

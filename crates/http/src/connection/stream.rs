@@ -16,7 +16,7 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 const CHUNK_OVERHEAD_BYTES: usize = CHUNK_SIZE_LINE_BYTES_MAX + 2;
 
 /// Source of content, and the framing of its output.
-pub struct StreamedContent {
+pub(crate) struct StreamedContent {
     source: Box<dyn ContentSource>,
     framing: StreamFraming,
     is_complete: bool,
@@ -26,7 +26,7 @@ pub struct StreamedContent {
 
 /// Framing of streamed content (RFC 9112, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamFraming {
+pub(crate) enum StreamFraming {
     /// Fixed length; the number of bytes still to come.
     Length(u64),
     /// Chunked transfer coding.
@@ -43,17 +43,17 @@ impl std::fmt::Debug for StreamedContent {
 
 impl StreamedContent {
     /// Makes streamed content from a source.
-    pub fn new(source: Box<dyn ContentSource>, framing: StreamFraming) -> Self {
+    pub(crate) fn new(source: Box<dyn ContentSource>, framing: StreamFraming) -> Self {
         Self { source, framing, is_complete: false, content_bytes: 0 }
     }
 
     /// True if all content has been returned.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
     /// Lets the source read ahead while the client accepts nothing.
-    pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
+    pub(crate) fn poll_ahead(&mut self, task: &mut Task<'_>) {
         if !self.is_complete {
             self.source.poll_ahead(task);
         }
@@ -64,7 +64,7 @@ impl StreamedContent {
     ///
     /// # Errors
     /// The content cannot be completed. The caller must close the connection in a way that the client notices.
-    pub fn poll_gather(&mut self, task: &mut Task<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<Range<usize>>> {
+    pub(crate) fn poll_gather(&mut self, task: &mut Task<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<Range<usize>>> {
         let line_bytes = if self.framing == StreamFraming::Chunked { CHUNK_SIZE_LINE_BYTES_MAX } else { 0 };
         let mut gathered = 0..0;
         while !self.is_complete && buffer.len() - gathered.end >= PIECE_BYTES_MIN + CHUNK_OVERHEAD_BYTES {

@@ -35,7 +35,7 @@ const EARLY_BYTES: usize = 16 << 10;
 const UNREAD_BYTES_MAX: usize = 96 << 10;
 
 /// Socket with a TLS session. While no data is in transit, neither has a buffer.
-pub struct TlsSocket {
+pub(crate) struct TlsSocket {
     socket: Socket,
     session: TlsSession,
     /// Settings for encryption by the kernel; `None` if it is off or has already been tried.
@@ -88,7 +88,7 @@ thread_local! {
 impl TlsSocket {
     /// Wraps a socket from which the ClientHello was read; the caller must pass that to `feed`. `kernel` has the
     /// settings for encryption by the kernel.
-    pub fn new(socket: Socket, session: ServerConnection, kernel: Option<KernelTls>) -> Self {
+    pub(crate) fn new(socket: Socket, session: ServerConnection, kernel: Option<KernelTls>) -> Self {
         Self {
             socket,
             session: TlsSession::Here(session),
@@ -107,7 +107,7 @@ impl TlsSocket {
     }
 
     /// Session; `None` after the kernel has taken over, which happens at the first large file or later.
-    pub fn session(&self) -> Option<&ServerConnection> {
+    pub(crate) fn session(&self) -> Option<&ServerConnection> {
         match &self.session {
             TlsSession::Here(session) => Some(session),
             TlsSession::Kernel(_) | TlsSession::Lost => None,
@@ -115,27 +115,27 @@ impl TlsSocket {
     }
 
     /// Bytes of memory held for received data and unsent output.
-    pub fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.unread.capacity() + self.plaintext.capacity() + self.unsent.capacity()
     }
 
     /// True if the client has ended with `close_notify` (RFC 8446, section 6.1).
-    pub fn has_close_notify(&self) -> bool {
+    pub(crate) fn has_close_notify(&self) -> bool {
         self.has_close_notify
     }
 
     /// Socket below TLS.
-    pub fn socket(&self) -> &Socket {
+    pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
     /// Socket below TLS, for registering and waiting.
-    pub fn socket_mut(&mut self) -> &mut Socket {
+    pub(crate) fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
     }
 
     /// Returns the bare socket after the session has ended.
-    pub fn into_socket(self) -> Socket {
+    pub(crate) fn into_socket(self) -> Socket {
         self.socket
     }
 
@@ -143,7 +143,7 @@ impl TlsSocket {
     ///
     /// # Errors
     /// The handshake failed, and an alert was sent if possible; `UnexpectedEof` if the client has gone.
-    pub fn poll_handshake(&mut self) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_handshake(&mut self) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush())?;
             if !self.session().is_some_and(|session| session.is_handshaking()) {
@@ -158,7 +158,7 @@ impl TlsSocket {
 
     /// Reads decrypted bytes; 0 is the end of the stream. A client that disconnects without `close_notify` has ended as
     /// well; its message framing shows if the input was complete.
-    pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             if !self.plaintext.is_empty() {
                 self.has_read = true;
@@ -180,7 +180,7 @@ impl TlsSocket {
     }
 
     /// Sends as much of several pieces as the socket accepts.
-    pub fn poll_write(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_write(&mut self.socket, pieces);
         }
@@ -193,7 +193,12 @@ impl TlsSocket {
     }
 
     /// Sends as much of a part of a file as the socket accepts; 0 is the end of the file.
-    pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
         if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_send_file(&mut self.socket, file, offset, length);
         }
@@ -212,7 +217,7 @@ impl TlsSocket {
     ///
     /// # Errors
     /// The session is lost, and with it the connection.
-    pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
+    pub(crate) fn prepare_file(&mut self, length: u64) -> io::Result<()> {
         let (Some(kernel), TlsSession::Here(session)) = (self.kernel, &self.session) else { return Ok(()) };
         // The session has already parsed an incomplete message, so no other reader could continue it.
         let is_between_messages = self.is_settled && self.unread.is_empty() && !self.is_ended;
@@ -232,7 +237,7 @@ impl TlsSocket {
     }
 
     /// Waits until TCP holds all output, so that the sending side may be closed.
-    pub fn poll_drained(&mut self) -> Poll<()> {
+    pub(crate) fn poll_drained(&mut self) -> Poll<()> {
         match &self.session {
             TlsSession::Kernel(_) => self.socket.poll_room(),
             TlsSession::Here(_) | TlsSession::Lost => Poll::Ready(()),
@@ -240,7 +245,7 @@ impl TlsSocket {
     }
 
     /// Sends `close_notify` and closes the sending side.
-    pub fn shutdown_write(&mut self) -> io::Result<()> {
+    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         if let TlsSession::Kernel(_) = &self.session {
             // If the socket accepts nothing, the client notices the end of the stream instead.
             let _ = kernel_tls::send_alert(&mut self.socket, AlertDescription::CloseNotify);
@@ -262,7 +267,7 @@ impl TlsSocket {
     ///
     /// # Errors
     /// The message is invalid; an alert was sent if possible.
-    pub fn feed(&mut self, ciphertext: &[u8]) -> io::Result<()> {
+    pub(crate) fn feed(&mut self, ciphertext: &[u8]) -> io::Result<()> {
         let mut incoming = ciphertext.to_vec();
         self.on_incoming(&mut incoming, &mut []).map(|_| ())
     }

@@ -29,7 +29,7 @@ const TURN_BYTES_MAX: u64 = OpenFile::PIECE_BYTES;
 
 /// Output that a socket has not accepted yet. This is the memory that a slow client costs.
 #[derive(Debug)]
-pub struct Transmission {
+pub(crate) struct Transmission {
     bytes: Vec<u8>,
     bytes_sent: usize,
     tail: VecDeque<Segment>,
@@ -51,7 +51,7 @@ pub struct Transmission {
 ///
 /// If `closes` is true, the last bytes and the end of the stream leave in one segment. That saves another segment and
 /// its acknowledgement.
-pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
+pub(crate) fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
     let has_file = output.tail.iter().any(|segment| matches!(segment, Segment::File { .. }));
     while !has_file && (!output.bytes.is_empty() || !output.tail.is_empty()) {
@@ -91,7 +91,7 @@ pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io
 
 impl Transmission {
     /// Takes all output.
-    pub fn new(output: &mut Output) -> Self {
+    pub(crate) fn new(output: &mut Output) -> Self {
         Self {
             bytes: std::mem::take(&mut output.bytes),
             bytes_sent: 0,
@@ -106,12 +106,12 @@ impl Transmission {
     }
 
     /// Bytes of memory that wait for the client, without content shared with others.
-    pub fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.tail.iter().map(Segment::own_bytes).sum::<usize>()
     }
 
     /// Returns the buffers to `output`, and keeps unsent data in memory of exactly its size.
-    pub fn return_buffers(&mut self, output: &mut Output) {
+    pub(crate) fn return_buffers(&mut self, output: &mut Output) {
         let bytes = self.bytes[self.bytes_sent..].to_vec();
         output.bytes = std::mem::replace(&mut self.bytes, bytes);
         output.bytes.clear();
@@ -121,22 +121,22 @@ impl Transmission {
     }
 
     /// Bytes that the socket has not accepted yet.
-    pub fn remaining(&self) -> u64 {
+    pub(crate) fn remaining(&self) -> u64 {
         (self.bytes.len() - self.bytes_sent) as u64 + self.tail.iter().map(Segment::length).sum::<u64>()
     }
 
     /// Bytes of content received from a stream so far.
-    pub fn streamed_bytes(&self) -> u64 {
+    pub(crate) fn streamed_bytes(&self) -> u64 {
         self.stream.as_ref().map_or(0, |stream| stream.content_bytes)
     }
 
     /// True if the client has accepted all available output, so that only the source is waited for.
-    pub fn awaits_source(&self) -> bool {
+    pub(crate) fn awaits_source(&self) -> bool {
         self.stream.is_some() && self.bytes.is_empty() && self.tail.is_empty()
     }
 
     /// Lets the source of a stream read ahead while the client is slow.
-    pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
+    pub(crate) fn poll_ahead(&mut self, task: &mut Task<'_>) {
         if let Some(stream) = &mut self.stream
             && !self.has_yielded
         {
@@ -150,7 +150,7 @@ impl Transmission {
     /// # Errors
     /// The error of the socket or of the stream, or `InvalidData` if a file changed meanwhile. The response then cannot
     /// be completed.
-    pub fn poll_send(
+    pub(crate) fn poll_send(
         &mut self,
         socket: &mut Transport,
         task: &mut Task<'_>,

@@ -7,7 +7,7 @@ use super::page::{Page, PageFormat, begin_html, end_html, write_text};
 
 /// Renders the page for an error. It contains nothing but the status: no part of the request, nothing about the
 /// server.
-pub fn render(status: Status, format: PageFormat) -> Page {
+pub(crate) fn render(status: Status, format: PageFormat) -> Page {
     match format {
         PageFormat::Html => Page { content_type: "text/html; charset=utf-8", body: render_html(status).into() },
         PageFormat::Json => Page { content_type: "application/problem+json", body: render_json(status).into() },

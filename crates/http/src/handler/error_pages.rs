@@ -19,7 +19,7 @@ pub struct ErrorPages {
 
 /// A page for a range of statuses.
 #[derive(Debug)]
-pub struct ErrorPage {
+pub(crate) struct ErrorPage {
     pub(super) statuses: RangeInclusive<u16>,
     pub(super) files: StaticFile,
     pub(super) path: Vec<u8>,

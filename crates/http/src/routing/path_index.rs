@@ -8,7 +8,7 @@ const LINEAR_MAX: usize = 8;
 
 /// Patterns in order, with an index of their fixed texts.
 #[derive(Debug, Default)]
-pub struct PathIndex {
+pub(crate) struct PathIndex {
     patterns: Vec<PathPattern>,
     /// Exact paths, starts, and the fixed starts of regular expressions; empty without an index.
     starts: TextTree,
@@ -39,7 +39,7 @@ struct TextNode {
 
 impl PathIndex {
     /// Indexes these patterns.
-    pub fn new(patterns: Vec<PathPattern>) -> Self {
+    pub(crate) fn new(patterns: Vec<PathPattern>) -> Self {
         let mut index = Self { patterns, ..Self::default() };
         if index.patterns.len() <= LINEAR_MAX {
             return index;
@@ -65,7 +65,7 @@ impl PathIndex {
 
     /// Position of the first pattern from `from` on that matches the path and fits otherwise.
     #[inline]
-    pub fn find(&self, path: &[u8], from: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn find(&self, path: &[u8], from: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
         let is_found = |&at: &usize| self.patterns[at].matches(path) && fits(at);
         if self.patterns.len() <= LINEAR_MAX {
             return (from..self.patterns.len()).find(is_found);

@@ -8,14 +8,14 @@ use crate::handler::FieldChange;
 use crate::tls::TlsInfo;
 
 /// Name of the field.
-pub const ALT_SVC: &str = "Alt-Svc";
+pub(crate) const ALT_SVC: &str = "Alt-Svc";
 
 /// Time for which clients remember the port, in seconds.
 const MAX_AGE_SECONDS: u32 = 86_400;
 
 /// Responses of a connection that tell of the alternative, from the first one. Clients remember it, so that the field
 /// would only cost bytes and time in later ones. More than one, because the first may be lost, or of another origin.
-pub const RESPONSES_WITH_ALTERNATIVE: u8 = 8;
+pub(crate) const RESPONSES_WITH_ALTERNATIVE: u8 = 8;
 
 /// Alt-Svc field of a listener with HTTP/3, encoded once. Its copies share the memory.
 #[derive(Clone, Debug)]

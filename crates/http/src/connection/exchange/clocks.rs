@@ -11,7 +11,7 @@ const REST_TIME_MS: u64 = 1_000;
 
 /// Start times of the waits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct ConnectionClocks {
+pub(crate) struct ConnectionClocks {
     /// Time since which there has been no request; at first, that of the connection's start.
     idle_since_ms: u64,
     has_no_request: bool,
@@ -26,7 +26,7 @@ pub struct ConnectionClocks {
 
 /// Time limit that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpiredWait {
+pub(crate) enum ExpiredWait {
     /// The client has accepted no output for `write-timeout`.
     Write,
     /// A frame or head has been incomplete for `head-timeout`.
@@ -39,7 +39,7 @@ pub enum ExpiredWait {
 
 /// Next wait of a connection for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionWait {
+pub(crate) struct ConnectionWait {
     /// Stage of the connection; `None` if its exchanges determine it.
     pub stage: Option<ConnectionStage>,
     /// Time by which [`ConnectionClocks::take_expired`] must be called.
@@ -47,7 +47,7 @@ pub struct ConnectionWait {
 }
 
 impl ConnectionClocks {
-    pub fn new(now: Now) -> Self {
+    pub(crate) fn new(now: Now) -> Self {
         Self {
             idle_since_ms: now.monotonic_ms,
             has_no_request: true,
@@ -59,17 +59,17 @@ impl ConnectionClocks {
     }
 
     /// Ends the idle time when a request is received.
-    pub fn on_request(&mut self) {
+    pub(crate) fn on_request(&mut self) {
         self.has_no_request = false;
     }
 
     /// Records that the transport has accepted output.
-    pub fn on_sent(&mut self, now: Now) {
+    pub(crate) fn on_sent(&mut self, now: Now) {
         self.sent_at_ms = now.monotonic_ms;
     }
 
     /// Records if a frame or head is incomplete. `is_new` is true if it is another than before.
-    pub fn on_partial(&mut self, is_partial: bool, is_new: bool, now: Now) {
+    pub(crate) fn on_partial(&mut self, is_partial: bool, is_new: bool, now: Now) {
         if is_new || !is_partial {
             self.partial_since_ms = None;
         }
@@ -79,17 +79,17 @@ impl ConnectionClocks {
     }
 
     /// Start of the connection, or of the current idle time, in milliseconds.
-    pub fn idle_since_ms(&self) -> u64 {
+    pub(crate) fn idle_since_ms(&self) -> u64 {
         self.idle_since_ms
     }
 
     /// Begins another idle time.
-    pub fn restart_idle(&mut self, now: Now) {
+    pub(crate) fn restart_idle(&mut self, now: Now) {
         self.idle_since_ms = now.monotonic_ms;
     }
 
     /// True if there was no request at the last wait.
-    pub fn has_no_request(&self) -> bool {
+    pub(crate) fn has_no_request(&self) -> bool {
         self.has_no_request
     }
 
@@ -99,7 +99,7 @@ impl ConnectionClocks {
     }
 
     /// Determines the first time limit that has expired.
-    pub fn take_expired(&mut self, limits: &Limits, now: Now) -> Option<ExpiredWait> {
+    pub(crate) fn take_expired(&mut self, limits: &Limits, now: Now) -> Option<ExpiredWait> {
         let is_past = |since_ms: u64, timeout: Duration| now.monotonic_ms >= since_ms + millis(timeout);
         if self.was_blocked && is_past(self.sent_at_ms, limits.write_timeout) {
             return Some(ExpiredWait::Write);
@@ -117,7 +117,13 @@ impl ConnectionClocks {
     }
 
     /// Determines the next wait for the client. `is_blocked` is true if the transport accepts no output.
-    pub fn await_next(&mut self, is_blocked: bool, has_exchanges: bool, limits: &Limits, now: Now) -> ConnectionWait {
+    pub(crate) fn await_next(
+        &mut self,
+        is_blocked: bool,
+        has_exchanges: bool,
+        limits: &Limits,
+        now: Now,
+    ) -> ConnectionWait {
         if is_blocked && !self.was_blocked {
             self.sent_at_ms = now.monotonic_ms;
         }

@@ -1,11 +1,11 @@
 use crate::handler::BuiltResponse;
 
 /// Value of the Server field.
-pub const SERVER: &str = "tailcoat";
+pub(crate) const SERVER: &str = "tailcoat";
 
 /// Fields that the server adds to a response that was built for one request, the same in all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadPolicy {
+pub(crate) struct HeadPolicy {
     /// True if content follows the head, or would if it were not empty.
     pub has_content: bool,
     /// True if the server adds Date.
@@ -19,7 +19,7 @@ pub struct HeadPolicy {
 impl HeadPolicy {
     /// Policy for a response. `is_head` is true for a request with HEAD, `server_field` if responses have a Server
     /// field.
-    pub fn of(response: &BuiltResponse, is_head: bool, server_field: bool) -> Self {
+    pub(crate) fn of(response: &BuiltResponse, is_head: bool, server_field: bool) -> Self {
         let BuiltResponse { status, fields, body, forwarded, .. } = response;
         let has_content = !is_head && !status.has_no_content();
         Self {

@@ -5,7 +5,7 @@ use wire::h1::{BodyLimits, HeadLimits};
 use crate::config;
 
 /// Converts the limits of a connection to the form for an engine. The limit of request content depends on the handler.
-pub fn message_limits(limits: &config::Limits) -> (HeadLimits, BodyLimits) {
+pub(crate) fn message_limits(limits: &config::Limits) -> (HeadLimits, BodyLimits) {
     let head = HeadLimits {
         head_bytes_max: limits.head_bytes_max,
         fields_max: limits.fields_max,

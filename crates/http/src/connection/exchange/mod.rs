@@ -27,13 +27,14 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Waker;
 
-pub use alternative::{ALT_SVC, AlternativeService, RESPONSES_WITH_ALTERNATIVE};
-pub use clocks::{ConnectionClocks, ExpiredWait};
-pub use head_policy::{HeadPolicy, SERVER};
-pub use limits::message_limits;
-pub use request::RequestBuffers;
-pub use stream_exchanges::{ContentLost, StreamExchanges};
-pub use streams::{HttpStreams, StreamClosed, StreamFault, StreamKey};
+pub use alternative::AlternativeService;
+pub(crate) use alternative::{ALT_SVC, RESPONSES_WITH_ALTERNATIVE};
+pub(crate) use clocks::{ConnectionClocks, ExpiredWait};
+pub(crate) use head_policy::{HeadPolicy, SERVER};
+pub(crate) use limits::message_limits;
+pub(crate) use request::RequestBuffers;
+pub(crate) use stream_exchanges::{ContentLost, StreamExchanges};
+pub(crate) use streams::{HttpStreams, StreamClosed, StreamFault, StreamKey};
 
 use super::Context;
 use super::record::ClientPeer;
@@ -42,7 +43,7 @@ use crate::log::LogClient;
 use crate::tls::TlsInfo;
 
 /// Client of a connection, and the connection's place in the worker.
-pub struct ExchangeClient {
+pub(crate) struct ExchangeClient {
     /// Client as the socket or a trusted proxy reports it.
     pub client: LogClient,
     /// TLS state; `None` without TLS.
@@ -83,7 +84,7 @@ impl ExchangeClient {
 }
 
 /// Resources that exchanges use while their connection is polled.
-pub struct ExchangeTurn<'a> {
+pub(crate) struct ExchangeTurn<'a> {
     /// State of the worker.
     pub context: &'a Context,
     /// Waker of the connection.

@@ -23,7 +23,7 @@ const FIELD_BYTES: usize = 32;
 const HEADS_MAX: u64 = 32;
 
 /// Buffers of the worker thread for routing requests.
-pub struct RequestBuffers<'a> {
+pub(crate) struct RequestBuffers<'a> {
     /// Head of the request.
     pub head: &'a mut RequestHead,
     /// Text of the head.
@@ -37,14 +37,14 @@ pub struct RequestBuffers<'a> {
 impl<Id: StreamKey> StreamExchanges<Id> {
     /// True if the connection holds too many request heads. New streams must then be rejected until the client has
     /// accepted responses.
-    pub fn holds_too_much(&self, turn: &ExchangeTurn<'_>) -> bool {
+    pub(crate) fn holds_too_much(&self, turn: &ExchangeTurn<'_>) -> bool {
         !self.is_empty()
             && turn.context.memory.head_bytes(self.client.slot)
                 >= HEADS_MAX * turn.context.generation().limits.head_bytes_max as u64
     }
 
     /// Routes a request whose head is complete. A response that is ready is sent at once.
-    pub fn on_request<S: HttpStreams<Id = Id>>(
+    pub(crate) fn on_request<S: HttpStreams<Id = Id>>(
         &mut self,
         request: &IncomingRequest<Id>,
         buffers: &mut RequestBuffers<'_>,
@@ -101,7 +101,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Takes a piece of a request's content.
-    pub fn on_content(&mut self, stream: Id, content: &[u8], is_last: bool, turn: &mut ExchangeTurn<'_>) {
+    pub(crate) fn on_content(&mut self, stream: Id, content: &[u8], is_last: bool, turn: &mut ExchangeTurn<'_>) {
         let Some(index) = self.find(stream) else { return };
         turn.received_bytes += content.len();
         let limit = turn.context.rate_limit();
@@ -110,7 +110,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Takes the trailer fields of a request, which is complete.
-    pub fn on_trailers<S: HttpStreams<Id = Id>>(
+    pub(crate) fn on_trailers<S: HttpStreams<Id = Id>>(
         &mut self,
         stream: Id,
         fields: Fields,
@@ -133,7 +133,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Responds to a request that is malformed or has too much content.
-    pub fn on_rejected<S: HttpStreams<Id = Id>>(
+    pub(crate) fn on_rejected<S: HttpStreams<Id = Id>>(
         &mut self,
         stream: Id,
         rejection: MessageRejection,
@@ -152,7 +152,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Drops the exchange of a stream that was reset, by the client or because of its error.
-    pub fn on_reset(&mut self, stream: Id, turn: &ExchangeTurn<'_>) {
+    pub(crate) fn on_reset(&mut self, stream: Id, turn: &ExchangeTurn<'_>) {
         if let Some(index) = self.find(stream) {
             let exchange = self.remove(index);
             self.record_exchange(&exchange, false, turn.context, turn.now);

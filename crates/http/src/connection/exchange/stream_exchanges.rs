@@ -14,7 +14,7 @@ use crate::connection::live::Live;
 use crate::handler::Now;
 
 /// Exchanges of a connection, by stream. Only exchanges that have something to do are visited.
-pub struct StreamExchanges<Id: StreamKey> {
+pub(crate) struct StreamExchanges<Id: StreamKey> {
     pub(super) client: ExchangeClient,
     /// Sorted by stream.
     row: VecDeque<StreamExchange<Id>>,
@@ -54,26 +54,26 @@ pub(super) struct ListMarks {
 
 /// Error of content that cannot be read any more. The adapter must reset its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentLost;
+pub(crate) struct ContentLost;
 
 impl<Id: StreamKey> StreamExchanges<Id> {
     /// Makes the exchanges of a connection that has received nothing.
-    pub fn new(client: ExchangeClient) -> Self {
+    pub(crate) fn new(client: ExchangeClient) -> Self {
         Self { client, row: VecDeque::new(), woken: None, lists: None, has_window_news: false }
     }
 
     /// Client of the connection.
-    pub fn client(&self) -> &ExchangeClient {
+    pub(crate) fn client(&self) -> &ExchangeClient {
         &self.client
     }
 
     /// True if no request is open.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.row.is_empty()
     }
 
     /// Polls the exchanges that can make progress. Must be called after events, and when content was placed.
-    pub fn drive<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &mut ExchangeTurn<'_>) {
+    pub(crate) fn drive<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &mut ExchangeTurn<'_>) {
         if self.row.is_empty() {
             return;
         }
@@ -95,7 +95,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Reports that the client may accept more content.
-    pub fn on_windows(&mut self) {
+    pub(crate) fn on_windows(&mut self) {
         self.has_window_news = true;
     }
 
@@ -103,7 +103,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     ///
     /// # Errors
     /// The content is lost, so the adapter must reset the stream and call [`Self::on_reset`].
-    pub fn place(
+    pub(crate) fn place(
         &mut self,
         stream: Id,
         range: &Range<u64>,
@@ -120,7 +120,12 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     ///
     /// # Errors
     /// As those of [`Self::place`].
-    pub fn take(&mut self, stream: Id, length_max: u64, turn: &mut ExchangeTurn<'_>) -> Result<Bytes, ContentLost> {
+    pub(crate) fn take(
+        &mut self,
+        stream: Id,
+        length_max: u64,
+        turn: &mut ExchangeTurn<'_>,
+    ) -> Result<Bytes, ContentLost> {
         let index = self.find(stream).ok_or(ContentLost)?;
         let bytes = self.row[index].outgoing.take(length_max, turn)?;
         self.on_placed(index);
@@ -140,7 +145,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
 
     /// Logs and removes the exchanges whose responses are complete. Must be called when the client has accepted all
     /// placed content.
-    pub fn finish_sent<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &ExchangeTurn<'_>) {
+    pub(crate) fn finish_sent<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &ExchangeTurn<'_>) {
         let Some(lists) = &mut self.lists else { return };
         let mut moved = std::mem::take(&mut lists.moved);
         for stream in moved.drain(..) {
@@ -156,7 +161,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
 
     /// Lets the sources of responses read ahead while their clients accept nothing. `is_blocked` is true if the
     /// connection accepts no output.
-    pub fn drive_ahead<S: HttpStreams<Id = Id>>(&mut self, is_blocked: bool, streams: &mut S) {
+    pub(crate) fn drive_ahead<S: HttpStreams<Id = Id>>(&mut self, is_blocked: bool, streams: &mut S) {
         let Some(lists) = &mut self.lists else { return };
         let mut ahead = std::mem::take(&mut lists.ahead);
         for stream in ahead.drain(..) {
@@ -170,14 +175,14 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Logs and drops all exchanges, because the connection has ended.
-    pub fn end_all(&mut self, context: &Context, now: Now) {
+    pub(crate) fn end_all(&mut self, context: &Context, now: Now) {
         for exchange in std::mem::take(&mut self.row) {
             self.record_exchange(&exchange, false, context, now);
         }
     }
 
     /// Frees the memory if there are no exchanges.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.row.is_empty() {
             self.row = VecDeque::new();
             self.woken = None;
@@ -186,7 +191,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Calls `tell` with each request whose response is pending or being sent, for status reports.
-    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+    pub(crate) fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         let client = self.client.client;
         for exchange in &self.row {
             let wants_content = exchange.link().is_some_and(|link| link.wants_content());

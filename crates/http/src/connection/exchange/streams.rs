@@ -11,17 +11,17 @@ use super::AlternativeService;
 use crate::object_cache::EncodedHead;
 
 /// Id of a stream. Ids are unique on a connection, and newer streams have higher ones.
-pub trait StreamKey: Copy + Ord + Debug + Send + Sync + 'static {}
+pub(crate) trait StreamKey: Copy + Ord + Debug + Send + Sync + 'static {}
 
 impl<T: Copy + Ord + Debug + Send + Sync + 'static> StreamKey for T {}
 
 /// Error of an operation on a stream that is closed. Its end is reported as an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamClosed;
+pub(crate) struct StreamClosed;
 
 /// Reason to reset a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamFault {
+pub(crate) enum StreamFault {
     /// The response is not completed, or no longer needed.
     Cancelled,
     /// The content of the response could not be completed.
@@ -36,7 +36,7 @@ pub enum StreamFault {
 ///
 /// Outgoing content is offered first, by its length. The adapter decides, by windows and priorities, when it calls
 /// [`StreamExchanges::place`](super::StreamExchanges::place) for it.
-pub trait HttpStreams {
+pub(crate) trait HttpStreams {
     /// Id of a stream.
     type Id: StreamKey;
 

@@ -11,7 +11,7 @@ use crate::metrics::Limit;
 
 /// Next wait of a connection's exchanges.
 #[derive(Clone, Copy, Debug)]
-pub struct ExchangesWait {
+pub(crate) struct ExchangesWait {
     /// Stage of the connection, as far as its exchanges determine it.
     pub stage: ConnectionStage,
     /// Time by which [`StreamExchanges::check_time`] must be called.
@@ -22,7 +22,7 @@ pub struct ExchangesWait {
 
 impl<Id: StreamKey> StreamExchanges<Id> {
     /// Ends exchanges that took too long.
-    pub fn check_time<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &mut ExchangeTurn<'_>) {
+    pub(crate) fn check_time<S: HttpStreams<Id = Id>>(&mut self, streams: &mut S, turn: &mut ExchangeTurn<'_>) {
         let body_timeout_ms = millis(turn.context.generation().limits.body_timeout);
         let (now_ms, rate_limit) = (turn.now.monotonic_ms, turn.context.rate_limit());
         let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
@@ -54,7 +54,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// Determines what the exchanges wait for until the next turn, and drops what they do not need while they wait.
-    pub fn await_next<S: HttpStreams<Id = Id>>(
+    pub(crate) fn await_next<S: HttpStreams<Id = Id>>(
         &mut self,
         streams: &mut S,
         turn: &mut ExchangeTurn<'_>,

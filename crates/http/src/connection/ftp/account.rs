@@ -14,12 +14,12 @@ const COMPLETE: u16 = 226;
 
 impl FtpConnection {
     /// True while a transfer is in progress.
-    pub fn is_transferring(&self) -> bool {
+    pub(crate) fn is_transferring(&self) -> bool {
         self.transfer.is_some()
     }
 
     /// The session for operators.
-    pub fn live(&self) -> LiveFtpSession {
+    pub(crate) fn live(&self) -> LiveFtpSession {
         let now_ms = self.context.clock.now().monotonic_ms;
         let session = LiveFtpSession {
             client: self.client.to_string(),

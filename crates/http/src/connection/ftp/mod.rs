@@ -27,7 +27,7 @@ use self::data::DataChannel;
 use self::login::LoggingIn;
 use self::look::Looking;
 use self::receive::Changing;
-pub use self::secure::FtpOpening;
+pub(crate) use self::secure::FtpOpening;
 use self::transfer::Transferring;
 use super::{ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
 use crate::handler::FtpFiles;
@@ -43,7 +43,7 @@ const STEPS_A_TURN_MAX: u32 = 32;
 const ACTIVE_PORT_MIN: u16 = 1_024;
 
 /// FTP connection of a client.
-pub struct FtpConnection {
+pub(crate) struct FtpConnection {
     socket: Transport,
     context: Rc<Context>,
     client: LogClient,
@@ -102,7 +102,7 @@ enum Progress {
 
 impl FtpConnection {
     /// Makes the connection from an accepted socket, or after the handshake of TLS.
-    pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+    pub(crate) fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, slot, tls, ftp, .. } = opened;
         let has_tls = ftp.is_some();
         let FtpOpening { settings, before } = ftp.map(|ftp| *ftp).unwrap_or_default();
@@ -144,29 +144,29 @@ impl FtpConnection {
     }
 
     /// Client of the connection.
-    pub fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         self.client
     }
 
     /// Socket of the control connection.
-    pub fn socket(&mut self) -> &mut Socket {
+    pub(crate) fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
     }
 
     /// Socket of the data connection, or the one that listens for it, while a transfer needs it.
-    pub fn data_socket(&mut self) -> Option<&mut Socket> {
+    pub(crate) fn data_socket(&mut self) -> Option<&mut Socket> {
         let transfer = self.transfer.as_mut()?;
         if transfer.awaits_connection() { self.data.socket_mut() } else { transfer.socket_mut() }
     }
 
     /// Closes the connection in any state. Must be called once.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.abort_transfer(426);
         self.context.leave(self.slot);
     }
 
     /// Polls until a socket or a waker must be waited for. Ready when the connection must be closed, or begins TLS.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
         let polled = self.drive(task).map(|result| {
             if result.is_err() {

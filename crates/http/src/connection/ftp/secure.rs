@@ -18,7 +18,7 @@ use crate::tls::{ServerConnection, TlsSettings};
 
 /// Control connection while its handshake runs.
 #[derive(Default)]
-pub struct FtpOpening {
+pub(crate) struct FtpOpening {
     /// Settings of the control connection and its data connections, after the client has named a site.
     pub settings: Option<Arc<TlsSettings>>,
     /// Session before AUTH; `None` for implicit TLS.
@@ -33,12 +33,12 @@ pub(super) struct FtpBeforeTls {
 
 impl FtpConnection {
     /// True if the client has sent AUTH, and TLS must begin.
-    pub fn begins_tls(&self) -> bool {
+    pub(crate) fn begins_tls(&self) -> bool {
         self.next_tls.is_some()
     }
 
     /// Converts the connection for the handshake.
-    pub fn into_opening(self) -> OpeningConnection {
+    pub(crate) fn into_opening(self) -> OpeningConnection {
         let Self { socket, context, client, slot, listener, session, host, next_tls, .. } = self;
         let ftp = FtpOpening { settings: None, before: Some(FtpBeforeTls { session, host }) };
         OpeningConnection::of_ftp(socket.into_socket(), client, listener, slot, next_tls, ftp, context)

@@ -8,12 +8,12 @@ use crate::log::LogClient;
 
 impl H1Connection {
     /// Client of the connection.
-    pub fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         self.client
     }
 
     /// Calls `tell` with the request whose response is pending or being sent.
-    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+    pub(crate) fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         let Self { client, .. } = *self;
         if let Some(answering) = self.output.answering() {
             let wants_content = answering.request.link().is_some_and(|link| link.wants_content());

@@ -37,7 +37,7 @@ use crate::tls::TlsInfo;
 const READS_A_TURN_MAX: u32 = 8;
 
 /// HTTP/1 connection of a client.
-pub struct H1Connection {
+pub(crate) struct H1Connection {
     socket: Transport,
     context: Rc<Context>,
     client: LogClient,
@@ -112,7 +112,7 @@ fn count_verdict(verdict: WakeReason, stage: ConnectionStage, context: &Context)
 
 impl H1Connection {
     /// Makes the connection from an opened transport.
-    pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+    pub(crate) fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let number = context.next_connection_number();
         Self {
@@ -136,19 +136,19 @@ impl H1Connection {
     }
 
     /// Closes the connection in any state. Must be called once.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.finish_sending();
         self.finish_tunneling();
         self.context.leave(self.slot);
     }
 
     /// True if the client began with the HTTP/2 preface; nothing else was read or sent.
-    pub fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.following == H1Following::Http2
     }
 
     /// Converts the connection for another version of HTTP; returns its listener and context, too.
-    pub fn into_opened(self) -> (OpenedConnection, u16, Rc<Context>) {
+    pub(crate) fn into_opened(self) -> (OpenedConnection, u16, Rc<Context>) {
         let Self { socket, client, destination, tls, kept, slot, listener, context, .. } = self;
         let opened = OpenedConnection {
             transport: socket,
@@ -164,12 +164,12 @@ impl H1Connection {
     }
 
     /// Socket to wait for after `poll` returned `Pending`.
-    pub fn socket(&mut self) -> &mut Socket {
+    pub(crate) fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
     }
 
     /// Reads into `input` if the connection awaits nothing but a request; `None` otherwise.
-    pub fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
+    pub(crate) fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
         let awaits_request =
             self.kept.is_empty() && self.receiving.is_none() && self.output.is_idle() && !self.following.is_closed();
         match &mut self.socket {
@@ -183,7 +183,7 @@ impl H1Connection {
 
     /// Sends the output that `poll` left in `output`. Ready when all of it is sent. If pending, the caller must poll
     /// the connection again, which continues sending or closes.
-    pub fn send_gathered(&mut self, output: &mut Output) -> Poll<()> {
+    pub(crate) fn send_gathered(&mut self, output: &mut Output) -> Poll<()> {
         let output_bytes = output.bytes.len() as u64;
         match send_now(&mut self.socket, output, false) {
             Ok(None) => {
@@ -200,7 +200,7 @@ impl H1Connection {
     }
 
     /// Polls until the socket or a waker must be waited for. Ready when the connection must be closed.
-    pub fn poll(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
         let polled = self.drive(task, turn).map(|_| ());
         if polled.is_pending() {

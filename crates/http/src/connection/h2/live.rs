@@ -6,12 +6,12 @@ use crate::log::LogClient;
 
 impl H2Connection {
     /// Client of the connection.
-    pub fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         self.exchanges.client().client
     }
 
     /// Calls `tell` with each request whose response is pending or being sent.
-    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+    pub(crate) fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         self.exchanges.each_request(tell);
     }
 }

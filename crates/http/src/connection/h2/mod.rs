@@ -41,7 +41,7 @@ const TURN_BYTES_MAX: usize = 1 << 20;
 const READS_A_TURN_MAX: u32 = 8;
 
 /// HTTP/2 connection of a client.
-pub struct H2Connection {
+pub(crate) struct H2Connection {
     socket: Transport,
     context: Rc<Context>,
     wire: H2ServerConnection,
@@ -147,7 +147,7 @@ pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
 
 impl H2Connection {
     /// Makes the connection from an opened transport, with input that was read already, if any.
-    pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+    pub(crate) fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let (now, number) = (context.clock.now(), context.next_connection_number());
         let destination = destination.map(OnceCell::from).unwrap_or_default();
@@ -182,18 +182,18 @@ impl H2Connection {
     }
 
     /// Socket to wait for after `poll` returned `Pending`.
-    pub fn socket(&mut self) -> &mut Socket {
+    pub(crate) fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
     }
 
     /// Polls until the socket or a waker must be waited for. Ready when the connection must be closed.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
         self.drive(task).map(|_| ())
     }
 
     /// Closes the connection in any state. Must be called once.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let now = self.context.clock.now();
         self.exchanges.end_all(&self.context, now);
         self.context.leave(self.exchanges.client().slot);

@@ -38,7 +38,7 @@ const ROUNDS_A_TURN_MAX: u32 = 8;
 type H3Exchanges = StreamExchanges<H3StreamId>;
 
 /// HTTP/3 connection of a client.
-pub struct H3WorkerConnection {
+pub(crate) struct H3WorkerConnection {
     context: Rc<Context>,
     streams: H3Streams,
     exchanges: H3Exchanges,
@@ -100,7 +100,7 @@ pub(super) fn engine_limits(limits: &config::Limits) -> H3Limits {
 
 impl H3WorkerConnection {
     /// Makes the connection of a client whose first packet has arrived.
-    pub fn new(transport: QuicTransport, client: LogClient, slot: u32) -> Self {
+    pub(crate) fn new(transport: QuicTransport, client: LogClient, slot: u32) -> Self {
         let context = Rc::clone(transport.context());
         let (now, number) = (context.clock.now(), context.next_connection_number());
         let limits = Rc::clone(&context.generation().h3_limits);
@@ -123,17 +123,17 @@ impl H3WorkerConnection {
     }
 
     /// Client of the connection. A client that has migrated keeps the address that it began with.
-    pub fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         self.exchanges.client().client
     }
 
     /// Calls `tell` with each request whose response is pending or being sent.
-    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+    pub(crate) fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         self.exchanges.each_request(tell);
     }
 
     /// Polls until packets or a waker must be waited for. Ready when the connection must be dropped.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         let context = Rc::clone(&self.context);
         let scratch = &mut *context.scratch.borrow_mut();
         scratch.clear(context.input_bytes.get());
@@ -159,7 +159,7 @@ impl H3WorkerConnection {
     }
 
     /// Closes the connection in any state. Must be called once.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let now = self.context.clock.now();
         if self.is_handshaking() {
             self.count_handshake(None);

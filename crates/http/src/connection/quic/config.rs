@@ -105,7 +105,7 @@ impl QuicSettings {
 }
 
 /// Requests at once that a client may begin with, by the limit.
-pub fn requests_max_first(concurrent_streams_max: usize) -> usize {
+pub(crate) fn requests_max_first(concurrent_streams_max: usize) -> usize {
     concurrent_streams_max.min(REQUESTS_MAX_FIRST)
 }
 

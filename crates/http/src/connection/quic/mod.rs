@@ -11,8 +11,9 @@ mod socket;
 mod timers;
 mod transport;
 
-pub use config::{QuicKeys, QuicSettings, requests_max_first};
+pub(crate) use config::requests_max_first;
+pub use config::{QuicKeys, QuicSettings};
 pub use endpoint::{EndpointRole, QuicBuffers, QuicEndpoint};
 pub use slots::{SLOTS_MAX, steer};
 pub use socket::QuicSocket;
-pub use transport::QuicTransport;
+pub(crate) use transport::QuicTransport;

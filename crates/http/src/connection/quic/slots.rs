@@ -14,7 +14,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
 /// Length of connection IDs: a slot, random bytes and a tag.
-pub const ID_BYTES: usize = 8;
+pub(crate) const ID_BYTES: usize = 8;
 
 /// Random bytes of a connection ID.
 const RANDOM_BYTES: usize = 4;
@@ -31,7 +31,7 @@ const POOL_BYTES: usize = 64 * RANDOM_BYTES;
 
 /// Generator of the connection IDs of one slot.
 #[derive(Debug)]
-pub struct SlotIds {
+pub(crate) struct SlotIds {
     slot: u8,
     /// True while IDs get no valid tag.
     is_untagged: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ pub struct SlotIds {
 impl SlotIds {
     /// Makes the generator of a slot. While `is_untagged` is true, packets with its IDs go to the process that accepts
     /// connections, as those with IDs of clients do. That is for Retry packets, after which any process may continue.
-    pub fn new(slot: u8, is_untagged: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(slot: u8, is_untagged: Arc<AtomicBool>) -> Self {
         Self { slot, is_untagged, pool: [0; POOL_BYTES], used_bytes: POOL_BYTES }
     }
 }
@@ -89,21 +89,21 @@ fn id(slot: u8, random: [u8; RANDOM_BYTES]) -> [u8; ID_BYTES] {
 
 /// Instructions of a classic BPF program, without those for offsets beyond the packet.
 mod code {
-    pub const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-    pub const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    pub const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-    pub const TO_INDEX: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
-    pub const ADD_INDEX: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X) as u16;
-    pub const XOR_INDEX: u16 = (libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X) as u16;
-    pub const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-    pub const ADD: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
-    pub const MULTIPLY: u16 = (libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K) as u16;
-    pub const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
-    pub const REMAINDER: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
-    pub const JUMP_IF_SET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
-    pub const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    pub const JUMP_IF_INDEX: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X) as u16;
-    pub const RETURN: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
+    pub(crate) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    pub(crate) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    pub(crate) const TO_INDEX: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
+    pub(crate) const ADD_INDEX: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X) as u16;
+    pub(crate) const XOR_INDEX: u16 = (libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X) as u16;
+    pub(crate) const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+    pub(crate) const ADD: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
+    pub(crate) const MULTIPLY: u16 = (libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K) as u16;
+    pub(crate) const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
+    pub(crate) const REMAINDER: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
+    pub(crate) const JUMP_IF_SET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    pub(crate) const JUMP_IF_INDEX: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X) as u16;
+    pub(crate) const RETURN: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
 }
 
 /// Offset of the network header in a filter's loads (linux/filter.h, `SKF_NET_OFF`).

@@ -7,17 +7,17 @@ use std::time::Instant;
 /// Times at which connections must be polled. QUIC moves its timers with most packets, but rarely to an earlier time. So a
 /// connection has one entry here, which is checked when it is due.
 #[derive(Debug, Default)]
-pub struct Timers {
+pub(crate) struct Timers {
     due: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 /// Entry of one connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TimerEntry(Option<Instant>);
+pub(crate) struct TimerEntry(Option<Instant>);
 
 impl Timers {
     /// Sets the time at which the connection in a slot must be polled.
-    pub fn set(&mut self, slot: u32, entry: &mut TimerEntry, at: Option<Instant>) {
+    pub(crate) fn set(&mut self, slot: u32, entry: &mut TimerEntry, at: Option<Instant>) {
         let Some(at) = at else { return };
         if entry.0.is_none_or(|known| at < known) {
             entry.0 = Some(at);
@@ -26,12 +26,12 @@ impl Timers {
     }
 
     /// Time of the first entry.
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Removes an entry that is due; returns its connection's slot.
-    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         if self.next()? > now {
             return None;
         }
@@ -41,7 +41,7 @@ impl Timers {
 
 impl TimerEntry {
     /// Forgets the entry if it is due, because it was removed.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         self.0 = self.0.filter(|at| *at > now);
     }
 }

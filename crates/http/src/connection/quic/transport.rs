@@ -25,7 +25,7 @@ const SPARE_BYTES_MAX: usize = 8 << 10;
 const FRAME_OVERHEAD_BYTES: usize = 128;
 
 /// QUIC connection of an endpoint.
-pub struct QuicTransport {
+pub(crate) struct QuicTransport {
     endpoint: Rc<QuicEndpoint>,
     handle: ConnectionHandle,
     /// Streams and their flow control.
@@ -78,17 +78,17 @@ impl QuicTransport {
     }
 
     /// State that all connections of the worker share.
-    pub fn context(&self) -> &Rc<Context> {
+    pub(crate) fn context(&self) -> &Rc<Context> {
         &self.endpoint.context
     }
 
     /// Listener that accepted the connection.
-    pub fn listener(&self) -> u16 {
+    pub(crate) fn listener(&self) -> u16 {
         self.endpoint.listener()
     }
 
     /// Local address that the client sends to.
-    pub fn local_address(&self) -> SocketAddr {
+    pub(crate) fn local_address(&self) -> SocketAddr {
         let mut address = self.endpoint.local_address();
         if let Some(ip) = self.local {
             address.set_ip(ip);
@@ -97,7 +97,7 @@ impl QuicTransport {
     }
 
     /// Handles packets that have arrived, and expired timers. Returns true if there were packets.
-    pub fn receive(&mut self, now: Instant) -> bool {
+    pub(crate) fn receive(&mut self, now: Instant) -> bool {
         self.datagram_bytes_max = self.endpoint.take_events(self.handle, &mut self.events);
         let has_packets = !self.events.is_empty();
         for event in self.events.drain(..) {
@@ -115,7 +115,7 @@ impl QuicTransport {
 
     /// Limits what QUIC keeps until the client acknowledges it: twice the bytes that may be on their way, and a piece of
     /// content for each of these streams, which QUIC keeps as a whole.
-    pub fn fit_send_window(&mut self, streams: usize, piece_bytes: usize) {
+    pub(crate) fn fit_send_window(&mut self, streams: usize, piece_bytes: usize) {
         let congestion_bytes = self.proto.congestion_state().window();
         let pieces_bytes = (streams as u64 + 1).saturating_mul(piece_bytes as u64);
         let bytes = congestion_bytes.saturating_mul(2).saturating_add(pieces_bytes).min(SEND_WINDOW_BYTES_MAX);
@@ -126,28 +126,28 @@ impl QuicTransport {
     }
 
     /// Bytes that QUIC keeps at most until the client has acknowledged them.
-    pub fn send_window_bytes(&self) -> u64 {
+    pub(crate) fn send_window_bytes(&self) -> u64 {
         self.send_window_bytes
     }
 
     /// Memory that a STREAM frame can take until it is read, in bytes: its datagram, and its place in a queue.
-    pub fn frame_bytes_max(&self) -> usize {
+    pub(crate) fn frame_bytes_max(&self) -> usize {
         self.datagram_bytes_max + FRAME_OVERHEAD_BYTES
     }
 
     /// Frees memory that an idle connection does not need.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.events = Vec::new();
         self.endpoint.shrink(self.handle);
     }
 
     /// Takes an empty buffer for the output of a stream.
-    pub fn take_buffer(&self) -> Vec<u8> {
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
         self.endpoint.buffers.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps the buffer of a stream that has ended for another one of the worker.
-    pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
+    pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
         let spare = &mut *self.endpoint.buffers.spare.borrow_mut();
         if spare.len() < SPARE_BUFFERS_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
             buffer.clear();
@@ -156,12 +156,12 @@ impl QuicTransport {
     }
 
     /// Next event of the connection or its streams.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.proto.poll()
     }
 
     /// Sends as much as may be sent now. Returns the number of bytes. The connection is woken if more is left.
-    pub fn transmit(&mut self, now: Instant, waker: &Waker) -> usize {
+    pub(crate) fn transmit(&mut self, now: Instant, waker: &Waker) -> usize {
         self.pass_events();
         let is_closed = self.is_closed.then_some(self.handle);
         let (sent_bytes, has_more) =
@@ -175,14 +175,14 @@ impl QuicTransport {
     }
 
     /// Closes the connection with an error of the application (RFC 9114, section 8).
-    pub fn close(&mut self, code: u64, reason: &'static str, now: Instant) {
+    pub(crate) fn close(&mut self, code: u64, reason: &'static str, now: Instant) {
         let code = VarInt::from_u64(code).unwrap_or_default();
         self.is_closed = !self.proto.is_closed();
         self.proto.close(now, code, Bytes::from_static(reason.as_bytes()));
     }
 
     /// True if the connection has ended, and the packets that may still arrive have been waited for.
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.is_forgotten || self.proto.is_drained()
     }
 

@@ -12,7 +12,12 @@ const TEXT: &[u8] = b"text/";
 
 /// True if a response with this head is compressed for clients that accept a coding. `length` is that of its content, if
 /// it is known.
-pub fn is_compressed(status: Status, fields: &Fields, length: Option<u64>, settings: &ResponseCompression) -> bool {
+pub(crate) fn is_compressed(
+    status: Status,
+    fields: &Fields,
+    length: Option<u64>,
+    settings: &ResponseCompression,
+) -> bool {
     let has_whole = !status.has_no_content() && !matches!(status, Status::RESET_CONTENT | Status::PARTIAL_CONTENT);
     // Empty content gets larger.
     if !has_whole || length.is_some_and(|length| length < settings.bytes_min.max(1)) {
@@ -60,7 +65,7 @@ fn forbids_transformation(cache_control: &[u8]) -> bool {
 }
 
 /// Adds Accept-Encoding to Vary (RFC 9110, section 12.5.5).
-pub fn add_vary(fields: &mut Fields) {
+pub(crate) fn add_vary(fields: &mut Fields) {
     let is_there = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"Accept-Encoding");
     let has_it = |value: &[u8]| value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(is_there);
     if !fields.has("Vary") {
@@ -72,7 +77,7 @@ pub fn add_vary(fields: &mut Fields) {
 
 /// Changes the fields of a response whose content gets this coding. Its entity tag gets weak, because the compressed
 /// content has the same meaning, but other bytes (RFC 9110, section 8.8.1).
-pub fn add_coding(fields: &mut Fields, coding: ContentCoding) {
+pub(crate) fn add_coding(fields: &mut Fields, coding: ContentCoding) {
     fields.push("Content-Encoding", coding.name());
     if fields.has("Accept-Ranges") {
         fields.remove("Accept-Ranges");

@@ -27,7 +27,7 @@ fn scheme(routed: &Routed<'_>) -> &'static str {
 }
 
 /// Scheme of the request at the first trusted proxy, if the proxies report it.
-pub fn reported_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
+pub(crate) fn reported_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
     Earlier::of(routed, routed.proxied?).scheme
 }
 

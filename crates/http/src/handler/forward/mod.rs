@@ -36,21 +36,21 @@ use wire::http::{Fields, Method, Status, Version, cookies};
 pub use self::authorize::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan};
 use self::buffering::{RoomWait, awaits_room, receive_content, wait_for_room};
 pub(super) use self::client_fields::push_trace_fields;
-pub use self::client_fields::reported_scheme;
+pub(crate) use self::client_fields::reported_scheme;
 #[cfg(feature = "modules")]
 pub(super) use self::client_fields::{is_trace_field, push_client_fields};
 use self::exchange::ForwardExchange;
-pub use self::exchange::{Dialect, GatewayRequest};
+pub(crate) use self::exchange::{Dialect, GatewayRequest};
 use self::grpc::{grpc_error, is_grpc};
 pub(super) use self::internal_redirect::ACCEL_EXPIRES;
-pub use self::mirror::{MirrorPlan, RequestMirror};
+pub(crate) use self::mirror::{MirrorPlan, RequestMirror};
 use self::peer::Destination;
 #[cfg(feature = "modules")]
 pub(super) use self::request::target;
 pub(super) use self::request::{guarded_target, host_and_port, is_passed_on};
 use self::rewriting::Rewriter;
 use self::split::Splits;
-pub use self::split::{SetShareError, SharedSplits};
+pub(crate) use self::split::{SetShareError, SharedSplits};
 use super::cgi::{ErrorLines, ProgramLaunch, Programs};
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, BuiltResult, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed};

@@ -23,7 +23,7 @@ pub(super) struct AutoBans {
 
 impl AutoBans {
     /// Makes the bans of a site from its rules, each with its table.
-    pub fn new(
+    pub(crate) fn new(
         rules: Vec<(AutoBan, Arc<RateTable>)>,
         server: &ServerSettings,
         (hasher, server_log): (&KeyHasher, &ServerLog),
@@ -33,20 +33,20 @@ impl AutoBans {
     }
 
     /// Makes the table of a rule. It rejects a client first at the rejection that reaches the number of the rate.
-    pub fn table(rule: &AutoBan) -> Arc<RateTable> {
+    pub(crate) fn table(rule: &AutoBan) -> Arc<RateTable> {
         Arc::new(RateTable::new(rule.rate, rule.rate.count.saturating_sub(1), rule.keys_max))
     }
 
     /// Returns true if responses with this status count.
     #[inline]
-    pub fn is_rejection(&self, status: Status) -> bool {
+    pub(crate) fn is_rejection(&self, status: Status) -> bool {
         self.rules.iter().any(|(rule, _)| rule.statuses.contains(&status))
     }
 
     /// Counts a rejection, and bans its client if that is one too many. `paths` are those that the request was asked for
     /// and rewritten to.
     #[cold]
-    pub fn count(&self, status: Status, paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit, bans: &Bans) {
+    pub(crate) fn count(&self, status: Status, paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit, bans: &Bans) {
         let client = visit.client();
         let Some(network) = self.network_of(client) else { return };
         let facts = RoutedFacts::new(routed).with_visit(visit).with_status(status);

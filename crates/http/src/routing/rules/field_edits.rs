@@ -13,14 +13,14 @@ use crate::log::LogClient;
 
 /// Error: the value of a field would end its line, or cannot be told.
 #[derive(Debug, PartialEq, Eq)]
-pub struct UnsafeValue;
+pub(crate) struct UnsafeValue;
 
 /// Computes the changes of a request's fields by the edits for one of these paths.
 ///
 /// # Errors
 /// A value has CR, LF or NUL (RFC 9110, section 5.5), or it or its condition cannot be told. The request must then be rejected. Without the change, the
 /// upstream would use the value that the client sent in that field.
-pub fn request_changes(
+pub(crate) fn request_changes(
     edits: &[FieldEdit],
     paths: &[&[u8]],
     routed: &Routed<'_>,
@@ -35,7 +35,7 @@ pub fn request_changes(
 
 /// Computes the changes of a response's fields by the edits for one of these paths. CR, LF and NUL become spaces (RFC
 /// 9110, section 5.5). An edit whose value cannot be told is left out.
-pub fn response_changes(
+pub(crate) fn response_changes(
     edits: &[FieldEdit],
     paths: &[&[u8]],
     routed: &Routed<'_>,
@@ -145,7 +145,7 @@ fn write_value(
 
 /// Makes a request head with the rewritten target, if any, and the changed fields. Returns it with the bytes that it
 /// refers to.
-pub fn change_request(
+pub(crate) fn change_request(
     request: &Request<'_>,
     target: Option<&RewrittenTarget>,
     changes: &[FieldChange],
@@ -154,7 +154,7 @@ pub fn change_request(
 }
 
 /// Makes the head as [`change_request`] does, with another method.
-pub fn change_request_to(
+pub(crate) fn change_request_to(
     request: &Request<'_>,
     (method, method_name): (Method, &[u8]),
     target: Option<&RewrittenTarget>,
@@ -189,7 +189,7 @@ pub fn change_request_to(
 }
 
 /// Makes the head of a request that an authentication server has permitted, with the fields that it got from it.
-pub fn identified_request(
+pub(crate) fn identified_request(
     request: &Request<'_>,
     changes: &[FieldChange],
     identity: &[FieldChange],

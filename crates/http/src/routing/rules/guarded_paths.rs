@@ -9,7 +9,7 @@ use crate::config::PathPattern;
 
 /// Path that guards are evaluated for.
 #[derive(Clone, Copy, Debug)]
-pub struct GuardedPath<'p> {
+pub(crate) struct GuardedPath<'p> {
     path: &'p [u8],
     /// True if the path is read as by a server that ignores letter case and a slash at the end; `path` is then folded.
     is_folded: bool,
@@ -19,7 +19,7 @@ pub struct GuardedPath<'p> {
 
 /// Path that differs from the request's path, but that guards are evaluated for as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherPath {
+pub(crate) struct OtherPath {
     path: Vec<u8>,
     is_folded: bool,
     /// True if the segments are the same, written in another way.
@@ -28,7 +28,7 @@ pub struct OtherPath {
 
 /// Path pattern of a guard.
 #[derive(Clone, Debug)]
-pub struct GuardPattern {
+pub(crate) struct GuardPattern {
     pattern: PathPattern,
     /// Pattern for folded paths.
     folded: PathPattern,
@@ -36,7 +36,7 @@ pub struct GuardPattern {
 
 /// Settings for other readings of paths.
 #[derive(Clone, Debug, Default)]
-pub struct Readings {
+pub(crate) struct Readings {
     /// True if a pattern may match another path after folding, even if folding does not change the path.
     has_foldable_pattern: bool,
     /// True if any rule applies to some paths only. Other rules do not depend on readings.
@@ -45,18 +45,18 @@ pub struct Readings {
 
 impl<'p> GuardedPath<'p> {
     /// Path of a request, or the path after a rewrite.
-    pub fn asked(path: &'p [u8]) -> Self {
+    pub(crate) fn asked(path: &'p [u8]) -> Self {
         Self { path, is_folded: false, precompressed: None }
     }
 
     /// Bytes of the path; folded if letter case is ignored.
-    pub fn path(self) -> &'p [u8] {
+    pub(crate) fn path(self) -> &'p [u8] {
         self.path
     }
 
     /// Returns this path, and that of the original if it may be the path of a precompressed file (`/a.html.gz`). Rules
     /// that keep clients from the original apply to both, because both have the same content.
-    pub fn with_original(self) -> impl Iterator<Item = Self> {
+    pub(crate) fn with_original(self) -> impl Iterator<Item = Self> {
         let original = original_of_precompressed(self.path);
         let original = original.map(|path| Self { path, precompressed: Some(self.path), ..self });
         std::iter::once(self).chain(original)
@@ -65,27 +65,27 @@ impl<'p> GuardedPath<'p> {
 
 impl OtherPath {
     /// Path that a request had before it was changed.
-    pub fn spelling(path: &[u8]) -> Self {
+    pub(crate) fn spelling(path: &[u8]) -> Self {
         Self { path: path.to_vec(), is_folded: false, is_spelling: true }
     }
 
     /// Path in the form for guards.
-    pub fn guarded(&self) -> GuardedPath<'_> {
+    pub(crate) fn guarded(&self) -> GuardedPath<'_> {
         GuardedPath { path: &self.path, is_folded: self.is_folded, precompressed: None }
     }
 
     /// Bytes of the path; folded if [`Self::is_folded`] is true.
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
     /// True if letter case was folded, so that it may differ from the client's.
-    pub fn is_folded(&self) -> bool {
+    pub(crate) fn is_folded(&self) -> bool {
         self.is_folded
     }
 
     /// True if the segments are the request's, written in another way.
-    pub fn is_spelling(&self) -> bool {
+    pub(crate) fn is_spelling(&self) -> bool {
         self.is_spelling
     }
 }
@@ -93,7 +93,7 @@ impl OtherPath {
 impl Readings {
     /// Derives the settings from the patterns of guards and of field edits. `has_conditions` is true if a guard has a
     /// condition.
-    pub fn new<'g>(
+    pub(crate) fn new<'g>(
         guards: impl Iterator<Item = &'g GuardPattern>,
         mut edits: impl Iterator<Item = &'g PathPattern>,
         has_conditions: bool,
@@ -113,7 +113,7 @@ impl Readings {
 
     /// Returns the paths that guards are evaluated for in addition to the path itself. `scripts` are the parts of the
     /// path that are programs.
-    pub fn of<'p>(&self, path: &[u8], scripts: impl Iterator<Item = &'p [u8]>) -> Vec<OtherPath> {
+    pub(crate) fn of<'p>(&self, path: &[u8], scripts: impl Iterator<Item = &'p [u8]>) -> Vec<OtherPath> {
         if !self.is_needed {
             return scripts.map(OtherPath::spelling).collect();
         }
@@ -139,7 +139,7 @@ impl Readings {
 
 impl GuardPattern {
     /// Makes the guard for the paths of this pattern.
-    pub fn new(pattern: &PathPattern) -> Self {
+    pub(crate) fn new(pattern: &PathPattern) -> Self {
         let folded = |text: &String| String::from_utf8(fold(text.as_bytes())).unwrap_or_else(|_| text.clone());
         let without_slash = |text: String| match text.strip_suffix('/') {
             Some(name) if !name.is_empty() => name.to_owned(),
@@ -156,13 +156,13 @@ impl GuardPattern {
     }
 
     /// Returns true if the guard applies to a path.
-    pub fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
+    pub(crate) fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
         self.guards(guarded.path, guarded.is_folded)
     }
 
     /// Returns true if the guard, which is the first for this path, decides about the request. A guard that also applies
     /// to the path of the precompressed file does not: the first guard for that path decides.
-    pub fn decides(&self, guarded: GuardedPath<'_>) -> bool {
+    pub(crate) fn decides(&self, guarded: GuardedPath<'_>) -> bool {
         guarded.precompressed.is_none_or(|path| !self.guards(path, guarded.is_folded))
     }
 

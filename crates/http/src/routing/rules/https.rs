@@ -7,7 +7,7 @@ use crate::handler::{BuiltResponse, FieldChange, Routed};
 
 /// Rules of a site about its scheme and host.
 #[derive(Debug)]
-pub struct Https {
+pub(crate) struct Https {
     /// Port that clients without TLS are redirected to; `None` if they are not redirected.
     redirect_port: Option<u16>,
     /// Host that clients are redirected to, and the site's names; `None` if they are not redirected.
@@ -21,7 +21,7 @@ const DEFAULT_PORT: u16 = 443;
 
 impl Https {
     /// Takes the rules about TLS of a site, whose rules are merged with those of all sites.
-    pub fn new(rules: &RulesConfig, site: &SiteConfig) -> Self {
+    pub(crate) fn new(rules: &RulesConfig, site: &SiteConfig) -> Self {
         let port = site.tls_listen.iter().find_map(|listen| match listen {
             Listen::Tcp(address) => Some(address.port()),
             Listen::Unix(..) | Listen::Inherited(_) => None,
@@ -53,7 +53,7 @@ impl Https {
     }
 
     /// Redirects a client without TLS to the same URL with `https`, and one of another name to the site's host.
-    pub fn redirect(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+    pub(crate) fn redirect(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         let (port, other_host) = (self.redirect_port.filter(|_| !routed.is_secure()), self.other_host(routed));
         if port.is_none() && (other_host.is_none() || !routed.path.starts_with(b"/")) {
             return None;
@@ -81,7 +81,7 @@ impl Https {
     }
 
     /// Field to add to a response; `None` if the request came without TLS.
-    pub fn response_field(&self, routed: &Routed<'_>) -> Option<&FieldChange> {
+    pub(crate) fn response_field(&self, routed: &Routed<'_>) -> Option<&FieldChange> {
         self.strict_transport_security.as_ref().filter(|_| routed.is_secure())
     }
 }

@@ -43,7 +43,7 @@ const PASSWORD_BYTES_MAX: usize = 1_024;
 const WAITING_PART_OF_CLIENT: usize = 8;
 
 /// Password file, shared by all workers.
-pub struct PasswordStore {
+pub(crate) struct PasswordStore {
     path: PathBuf,
     /// Key of the digests of remembered passwords. Without it, leaked memory or timing does not reveal a password.
     key: [u8; 32],
@@ -85,7 +85,7 @@ pub struct PasswordChecks {
 
 /// User and password as the request contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     pub(super) user: Vec<u8>,
     password: Vec<u8>,
 }
@@ -123,7 +123,7 @@ impl PasswordGate {
 
 impl PasswordStore {
     /// Makes the store for a file, which is read later.
-    pub fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
         let (state, recheck) = (Mutex::default(), Arc::default());
@@ -131,7 +131,7 @@ impl PasswordStore {
     }
 
     /// Returns the verdict if it is known without waiting.
-    pub fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<CredentialVerdict> {
+    pub(crate) fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<CredentialVerdict> {
         let state = self.state();
         if state.is_due(now_ms) {
             return None;
@@ -144,7 +144,7 @@ impl PasswordStore {
     }
 
     /// Verifies credentials.
-    pub async fn verify(
+    pub(crate) async fn verify(
         self: Arc<Self>,
         checks: Arc<PasswordChecks>,
         credentials: Credentials,
@@ -363,7 +363,7 @@ pub(super) fn is_equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Returns the credentials of a request; `None` if they are missing or malformed.
-pub fn credentials(request: &Request<'_>) -> Option<Credentials> {
+pub(crate) fn credentials(request: &Request<'_>) -> Option<Credentials> {
     if request.head.is_repeated(KnownField::Authorization) {
         return None;
     }
@@ -383,7 +383,7 @@ pub fn credentials(request: &Request<'_>) -> Option<Credentials> {
 }
 
 /// Makes the response to a request without a right password.
-pub fn challenge(realm: &str) -> Box<BuiltResponse> {
+pub(crate) fn challenge(realm: &str) -> Box<BuiltResponse> {
     let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
     let mut response = BuiltResponse::new(Status::UNAUTHORIZED);
     response.fields.push("WWW-Authenticate", format!("Basic realm=\"{quoted}\", charset=\"UTF-8\""));

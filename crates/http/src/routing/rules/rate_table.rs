@@ -16,7 +16,7 @@ const WAYS: usize = 8;
 /// first. To evict its own place, a client needs many keys that have used more of their rate than its own. It could as
 /// well have sent its requests under those keys.
 #[derive(Debug)]
-pub struct RateTable {
+pub(crate) struct RateTable {
     shards: Box<[Mutex<Shard>]>,
     /// Time in which one request is refilled. A request that comes while both times change may be counted by the old
     /// one and the new one.
@@ -37,7 +37,7 @@ struct RateEntry {
 
 impl RateTable {
     /// Makes a table for at least `keys_max` keys. `burst` is at least 1.
-    pub fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
+    pub(crate) fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
         let sets = keys_max.div_ceil(SHARDS * WAYS).max(1);
         let shard = || Mutex::new(vec![[RateEntry::default(); WAYS]; sets].into_boxed_slice());
         let shards = (0..SHARDS).map(|_| shard()).collect();
@@ -47,7 +47,7 @@ impl RateTable {
     }
 
     /// Changes the rate of all keys; what they have used stays counted. `burst` is at least 1.
-    pub fn set_rate(&self, rate: Rate, burst: u32) {
+    pub(crate) fn set_rate(&self, rate: Rate, burst: u32) {
         let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
         self.interval_ns.store(interval_ns, Ordering::Relaxed);
         self.burst_ns.store(interval_ns.saturating_mul(burst.into()), Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl RateTable {
     ///
     /// # Errors
     /// The rate is exceeded: returns the time until the next request is allowed. The request is not counted.
-    pub fn take(&self, key: u64, now_ms: u64) -> Result<(), Duration> {
+    pub(crate) fn take(&self, key: u64, now_ms: u64) -> Result<(), Duration> {
         let now_ns = now_ms.saturating_mul(1_000_000);
         let shard = &self.shards[key as usize % SHARDS];
         // A panic while the lock is held leaves valid numbers.

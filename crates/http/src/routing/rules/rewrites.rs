@@ -13,7 +13,7 @@ use crate::handler::{BuiltResponse, Routed};
 
 /// Redirects and rewrites, in order.
 #[derive(Debug, Default)]
-pub struct Rewrites {
+pub(crate) struct Rewrites {
     rules: Vec<Rewrite>,
     /// Paths of the rules, because a site may have thousands of them.
     paths: PathIndex,
@@ -21,7 +21,7 @@ pub struct Rewrites {
 
 /// Result of a redirect or rewrite.
 #[derive(Debug)]
-pub enum Rewritten {
+pub(crate) enum Rewritten {
     /// New path and query.
     Target(RewrittenTarget),
     /// Redirect or error response.
@@ -52,13 +52,13 @@ impl RewrittenTarget {
 
 impl Rewrites {
     /// Indexes these rules by path.
-    pub fn new(rules: Vec<Rewrite>) -> Self {
+    pub(crate) fn new(rules: Vec<Rewrite>) -> Self {
         let paths = PathIndex::new(rules.iter().map(|rule| rule.path.clone()).collect());
         Self { rules, paths }
     }
 
     /// Returns the first rule that matches a request.
-    pub fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
+    pub(crate) fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
         // `*` of OPTIONS and the target of CONNECT cannot be rewritten.
         if self.rules.is_empty() || !routed.path.starts_with(b"/") {
             return None;
@@ -69,7 +69,7 @@ impl Rewrites {
 }
 
 /// Applies a rule that matches.
-pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
+pub(crate) fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
     let bad_request = || Rewritten::Answer(BuiltResponse::new(Status::BAD_REQUEST));
     let Some(matched) = Match::new(&rule.path, routed.path) else { return bad_request() };
     let mut url = Vec::with_capacity(128);
@@ -123,25 +123,25 @@ pub fn fits(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
 }
 
 /// As [`fits`], for one reading of the path.
-pub fn fits_path(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
+pub(crate) fn fits_path(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
     let facts = || RoutedFacts::new(routed).with_path(path);
     fits_with(conditions, routed, |test| query_fits(&test.of, routed.query) != test.is_negated)
         && conditions.when.as_ref().is_none_or(|when| when.evaluate(&facts()).is_true())
 }
 
 /// Returns true unless the condition of a guard does not hold for sure, for one reading of the path.
-pub fn may_hold(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
+pub(crate) fn may_hold(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
     when.is_none_or(|when| when.evaluate(&RoutedFacts::new(routed).with_path(path)).may_be_true())
 }
 
 /// Returns true if the condition of a rule that opens something holds for sure, for one reading of the path.
-pub fn holds_surely(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
+pub(crate) fn holds_surely(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
     when.is_none_or(|when| when.evaluate(&RoutedFacts::new(routed).with_path(path)).is_true())
 }
 
 /// As [`fits`], for a rule that rejects: a query also fits in a form that an application may read. Negated tests and
 /// expressions look at the query as it was sent. A condition that cannot be told holds.
-pub fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
+pub(crate) fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
     let query = routed.query.unwrap_or_default();
     let may_fit = |test: &QueryTest| match test {
         QueryTest::Has(name) => query_may_have(query, name.as_bytes(), None),

@@ -10,7 +10,7 @@ use crate::config::{PathPattern, Template, TemplatePiece, Variable};
 use crate::handler::Routed;
 
 /// Parts of a path that a pattern leaves open.
-pub struct Match<'p> {
+pub(crate) struct Match<'p> {
     rest: &'p [u8],
     captures: Option<Captures<'p>>,
     /// Groups of the rule's condition.
@@ -19,7 +19,7 @@ pub struct Match<'p> {
 
 impl<'p> Match<'p> {
     /// Matches a path against a pattern; `None` if it does not match.
-    pub fn new(pattern: &PathPattern, path: &'p [u8]) -> Option<Self> {
+    pub(crate) fn new(pattern: &PathPattern, path: &'p [u8]) -> Option<Self> {
         let rest = match pattern {
             PathPattern::Regex(regex) => {
                 return regex.get().captures(path).map(|captures| Self {
@@ -40,7 +40,7 @@ impl<'p> Match<'p> {
     }
 
     /// The match, with the groups of the rule's condition.
-    pub fn with_groups(self, groups: Option<Groups>) -> Self {
+    pub(crate) fn with_groups(self, groups: Option<Groups>) -> Self {
         Self { groups, ..self }
     }
 
@@ -59,7 +59,7 @@ impl<'p> Match<'p> {
 ///
 /// # Errors
 /// A variable cannot be told, or leads to another directory.
-pub fn write_target(
+pub(crate) fn write_target(
     template: &Template,
     matched: &Match<'_>,
     routed: &Routed<'_>,
@@ -130,12 +130,12 @@ fn leads_up(variable: &Variable, value: &[u8]) -> bool {
 }
 
 /// Value of an argument of a query, still encoded; empty if it is missing.
-pub fn argument<'q>(query: Option<&'q [u8]>, name: &str) -> &'q [u8] {
+pub(crate) fn argument<'q>(query: Option<&'q [u8]>, name: &str) -> &'q [u8] {
     arguments(query).find(|(other, _)| *other == name.as_bytes()).map_or(&[][..], |(_, value)| value)
 }
 
 /// Names and values of a query's arguments, still encoded.
-pub fn arguments(query: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(crate) fn arguments(query: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pairs = query.unwrap_or_default().split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| match memchr::memchr(b'=', pair) {
         Some(at) => (&pair[..at], &pair[at + 1..]),
