@@ -113,7 +113,7 @@ fn echoed_messages() {
             &["-n", "100", "-c", "4", "--message", &at_file, "--expect-body", file][..],
             &["-n", "100", "-c", "2", "--pipeline", "8", "--message", "ab", "--expect-length", "2"],
             &["-n", "100", "-c", "2", "-R", "500", "--message", "ab", "--message", "hex:6162", "--expect-same"],
-            &["-n", "100", "-c", "2", "--requests-per-connection", "10", "--message", "ab"],
+            &["-n", "100", "-c", "1", "--requests-per-connection", "10", "--message", "ab"],
         ],
         |arguments| {
             let (report, code) = run(&url, arguments);
