@@ -72,7 +72,7 @@ fn measure(options: &LoadOptions, plan: LoadPlan, stop: &Arc<AtomicBool>) -> Res
     }
     let watched = options.watch.map(crate::report::observe::Observed::Process);
     let mut builder = Builder::new(options, &plan, watched);
-    let mut outputs = RunOutputs::open(options)?;
+    let mut outputs = RunOutputs::open(options, &plan)?;
     let (sender, events) = channel();
     let start = Instant::now() + LEAD;
     let count = agents.len();

@@ -126,6 +126,7 @@ pub(super) fn options_of_part(run: &SentRun, directory: &Path) -> Result<LoadOpt
     options.watch = None;
     options.watch_group = Vec::new();
     options.metrics = None;
+    options.live = false;
     options.quiet = true;
     options.require = Vec::new();
     options.agents = Vec::new();

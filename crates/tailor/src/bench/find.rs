@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -256,14 +256,18 @@ impl FindReport {
             x_marks: Vec::new(),
             format_y: |value| format_count(value as u64),
         };
+        // The page is written at the end of the search.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let date = crate::units::format_date(now.as_secs_f64());
         let body = format!(
-            "<h1>{}</h1>\n{}{}<pre>{}</pre>\n",
+            "<h1>{}</h1>\n<p class=\"note\">{}, {date}</p>\n{}{}<pre>{}</pre>\n",
             escape(&self.result()),
+            escape(&self.address),
             latency.to_html(),
             served.to_html(),
             escape(&self.to_text())
         );
-        document(&format!("tailor: capacity of {}", self.address), &body)
+        document(&format!("tailor: capacity of {}, {date}", self.address), &body)
     }
 }
 

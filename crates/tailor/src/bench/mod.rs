@@ -3,6 +3,7 @@
 pub(crate) mod access_log;
 mod find;
 mod limits;
+mod live;
 mod message;
 mod metrics;
 mod null_server;
@@ -76,19 +77,19 @@ pub(crate) struct RunOutputs {
 }
 
 impl RunOutputs {
-    pub(crate) fn open(options: &LoadOptions) -> Result<Self, String> {
+    pub(crate) fn open(options: &LoadOptions, plan: &engine::LoadPlan) -> Result<Self, String> {
         let metrics = options.metrics.map(metrics::MetricsServer::start).transpose()?;
         if let Some(metrics) = metrics.as_ref().filter(|_| !options.quiet) {
             eprintln!("metrics: http://{}/metrics", metrics.address());
         }
         let intervals = report::IntervalOutputs::open(options)?;
-        Ok(Self { progress: ProgressDisplay::new(options), intervals, metrics })
+        Ok(Self { progress: ProgressDisplay::new(options, plan), intervals, metrics })
     }
 
     /// Adds an interval that ended.
     pub(crate) fn add(&mut self, interval: &engine::Interval, builder: &mut report::Builder) -> Result<(), String> {
         let report = builder.add(interval, &mut self.intervals)?;
-        self.progress.show(&report);
+        self.progress.show(interval, &report);
         if let Some(metrics) = &self.metrics {
             metrics.add(interval, &report);
         }
@@ -127,7 +128,7 @@ pub(crate) fn measure_with(
     };
     let mut builder = report::Builder::new(options, &plan, watched);
     let mut precision = options.until_precise.map(|goal| precision::RunPrecision::new(goal, &plan));
-    let mut outputs = RunOutputs::open(options)?;
+    let mut outputs = RunOutputs::open(options, &plan)?;
     let mut running =
         engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?;
     running.wait_for_counting();

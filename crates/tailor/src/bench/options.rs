@@ -251,6 +251,9 @@ pub struct LoadOptions {
     /// Do not run the client for 0.3 s against a server that answers at once, to tell limits of client and server apart
     #[arg(long, help_heading = "Output")]
     pub no_calibration: bool,
+    /// Show the run on the terminal, with curves of rate and latency
+    #[arg(long, conflicts_with_all = ["quiet", "find"], help_heading = "Output")]
+    pub live: bool,
     /// Serve metrics of the run for Prometheus on this address, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
     pub metrics: Option<std::net::SocketAddr>,

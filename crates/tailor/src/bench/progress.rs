@@ -1,8 +1,10 @@
-//! Progress of a run: on a terminal, one line that is overwritten; otherwise, a line for each interval.
+//! Progress of a run: on a terminal, one line that is overwritten, or the live view; otherwise, a line for each interval.
 
 use std::io::{IsTerminal, Write};
 
 use super::LoadOptions;
+use super::live::LiveView;
+use crate::engine::{Interval, LoadPlan};
 use crate::report::IntervalReport;
 use crate::units::{format_count, format_nanos};
 
@@ -11,19 +13,29 @@ pub(super) struct ProgressDisplay {
     is_shown: bool,
     is_terminal: bool,
     interval_seconds: f64,
+    live: Option<LiveView>,
 }
 
 impl ProgressDisplay {
-    pub(super) fn new(options: &LoadOptions) -> Self {
+    pub(super) fn new(options: &LoadOptions, plan: &LoadPlan) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
         Self {
             is_shown: !options.quiet,
-            is_terminal: std::io::stderr().is_terminal(),
+            is_terminal,
             interval_seconds: options.interval.as_secs_f64(),
+            live: (options.live && is_terminal).then(|| LiveView::new(plan)),
         }
     }
 
     /// Shows the figures of an interval that ended.
-    pub(super) fn show(&self, interval: &IntervalReport) {
+    pub(super) fn show(&mut self, interval: &Interval, report: &IntervalReport) {
+        match &mut self.live {
+            Some(live) => live.show(interval, report),
+            None => self.show_line(report),
+        }
+    }
+
+    fn show_line(&self, interval: &IntervalReport) {
         // An empty rest after the last whole interval has no figures to show.
         let is_empty = interval.served + interval.failures.total() == 0;
         let is_rest = interval.end_seconds - interval.start_seconds < self.interval_seconds / 2.0;

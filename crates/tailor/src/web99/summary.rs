@@ -150,6 +150,7 @@ impl Web99Report {
         }
         out.push_str("</table>\n");
         out.push_str(&crate::report::html::body(&self.bench));
-        document(&format!("web99: {}", self.bench.address), &out)
+        let date = crate::units::format_date(self.bench.start_unix_seconds);
+        document(&format!("web99: {}, {date}", self.bench.address), &out)
     }
 }

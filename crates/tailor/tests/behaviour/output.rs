@@ -226,7 +226,7 @@ fn percentiles_of_few_values() {
 #[test]
 fn mistakes_are_reported() {
     for (arguments, expect) in [
-        (&["bench", "ftp://x/"][..], "use http:// or https://"),
+        (&["bench", "ftp://x/"][..], "use http://, https://, ws:// or wss://"),
         (&["bench", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "the same server"),
         (&["bench", "http://127.0.0.1:1/", "-c", "0"], "more than 0"),
         (&["bench", "http://127.0.0.1:1/", "-c", "0.5"], "`0.5` is not a whole number"),
@@ -266,4 +266,27 @@ fn a_run_that_is_broken_off_reports_and_does_not_pass() {
     assert_eq!((report["interrupted"].as_bool(), report["passed"].as_bool()), (Some(true), Some(false)));
     assert!(report["served"].as_u64().unwrap() > 0);
     assert_eq!(output.status.code(), Some(130));
+}
+
+/// On a terminal `--live` draws on the other screen, and leaves it before the report. Elsewhere there are plain lines.
+#[test]
+fn a_live_view() {
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+    let bench = ["bench", "--live", "-c", "1", "-R", "100", "-d", "1s", "--interval", "100ms", &server.url];
+    let output = tailor(&bench);
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.contains("failed 0\n") && !progress.contains('\x1b'), "{progress}");
+    if !std::path::Path::new("/usr/bin/script").exists() {
+        return crate::skips::skip_without("/usr/bin/script");
+    }
+    let command = format!("{} {}", env!("CARGO_BIN_EXE_tailor"), bench.join(" "));
+    let output = std::process::Command::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let view = text.split_once("\x1b[?1049h").and_then(|(_, rest)| rest.split_once("\x1b[?1049l"));
+    let (view, report) = view.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        view.contains("tailor: 127.0.0.1:") && view.contains("served per second: ") && view.contains('█'),
+        "{view}"
+    );
+    assert!(report.contains("p99.9") && output.status.success(), "{report}");
 }
