@@ -67,6 +67,8 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailor", "end", &[]),
     ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end", "statistics"]),
     ("tailor", "import", &["units", "bench", "end"]),
+    ("tailor", "diff", &["units", "statistics", "report", "end"]),
+    ("tailor", "history", &["units", "report", "diff", "end"]),
     ("tailor", "agent", &["units", "nodes", "engine", "report", "bench", "end"]),
     ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end"]),
 ];

@@ -85,7 +85,7 @@ fn unified(group: &Cgroup) -> Usage {
         system_micros: value(&stat, "system_usec"),
         // Without the memory controller, add up the memory of the processes.
         memory_bytes: match group.memory.join("memory.current").exists() {
-            true => number(&group.memory.join("memory.current")),
+            true => without_files(number(&group.memory.join("memory.current")), group, ""),
             false => members(group).map(|id| process(id).memory_bytes).sum(),
         },
         swap_bytes: match group.memory.join("memory.swap.current").exists() {
@@ -110,9 +110,16 @@ fn legacy(group: &Cgroup) -> Usage {
     Usage {
         user_micros,
         system_micros: total_micros - user_micros,
-        memory_bytes: number(&group.memory.join("memory.usage_in_bytes")),
+        memory_bytes: without_files(number(&group.memory.join("memory.usage_in_bytes")), group, "total_"),
         swap_bytes: value(&memory, "total_swap"),
     }
+}
+
+/// Memory of a group without cached pages of files, such as the access log: the kernel frees them when it needs to.
+fn without_files(bytes: u64, group: &Cgroup, prefix: &str) -> u64 {
+    let stat = read(&group.memory.join("memory.stat"));
+    let files = ["active_file", "inactive_file"].map(|name| value(&stat, &format!("{prefix}{name}")));
+    bytes.saturating_sub(files.iter().sum())
 }
 
 fn process(id: u32) -> Usage {
