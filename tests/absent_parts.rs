@@ -31,7 +31,8 @@ fn options_and_commands_of_absent_parts_are_rejected() {
         assert!(errors.contains(&format!("this build of tailcoat has {expect}")), "{text}: {errors}");
         assert!(errors.contains("--features"), "{text}: {errors}");
     }
-    let commands: [(bool, &str, &[&str]); 2] = [
+    let commands: [(bool, &str, &[&str]); 3] = [
+        (cfg!(feature = "gateway"), "no controller for Kubernetes", &["gateway", "--kubeconfig", "a"]),
         (cfg!(feature = "import"), "no translations from other servers", &["import", "--needless", "nginx.conf"]),
         (cfg!(feature = "modules"), "no modules", &["module", "check", "a.wasm"]),
     ];

@@ -13,7 +13,7 @@ const FUZZ_SECONDS: &str = "5";
 type CiCheck = (&'static str, fn() -> bool);
 
 /// Features of tailcoat that a build can leave out, in the order of its manifest.
-const FEATURES: [&str; 4] = ["acme", "import", "modules", "traces"];
+const FEATURES: [&str; 5] = ["acme", "gateway", "import", "modules", "traces"];
 
 const CHECKS: [CiCheck; 14] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),

@@ -5,6 +5,8 @@
 pub enum OptionalPart {
     /// Automatic certificates.
     Acme,
+    /// The controller for Kubernetes.
+    Gateway,
     /// Translation of other servers' configurations.
     Import,
     /// WebAssembly modules.
@@ -15,12 +17,13 @@ pub enum OptionalPart {
 
 impl OptionalPart {
     /// All parts.
-    pub const ALL: [Self; 4] = [Self::Acme, Self::Import, Self::Modules, Self::Traces];
+    pub const ALL: [Self; 5] = [Self::Acme, Self::Gateway, Self::Import, Self::Modules, Self::Traces];
 
     /// True if this build has the part.
     pub const fn is_built(self) -> bool {
         match self {
             Self::Acme => cfg!(feature = "acme"),
+            Self::Gateway => cfg!(feature = "gateway"),
             Self::Import => cfg!(feature = "import"),
             Self::Modules => cfg!(feature = "modules"),
             Self::Traces => cfg!(feature = "traces"),
@@ -31,6 +34,7 @@ impl OptionalPart {
     pub const fn feature(self) -> &'static str {
         match self {
             Self::Acme => "acme",
+            Self::Gateway => "gateway",
             Self::Import => "import",
             Self::Modules => "modules",
             Self::Traces => "traces",
@@ -46,6 +50,7 @@ impl OptionalPart {
     pub(super) fn absence_message(self) -> String {
         let name = match self {
             Self::Acme => "automatic certificates",
+            Self::Gateway => "controller for Kubernetes",
             Self::Import => "translations from other servers",
             Self::Modules => "modules",
             Self::Traces => "traces",

@@ -17,10 +17,15 @@ Examples:
   tailcoat import /etc/nginx/nginx.conf -o tailcoat.kdl
   tailcoat import /etc/caddy/Caddyfile -o tailcoat.kdl
   tailcoat import --needless /etc/apache2/apache2.conf > tailcoat.kdl")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Import {
+    #[cfg(feature = "gateway")]
+    #[command(subcommand)]
+    other: Option<OtherImport>,
+
     /// Configuration of nginx, Caddy or Apache, or a .htaccess file; included files are read too
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required = true)]
+    file: Option<PathBuf>,
 
     /// File to write, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -31,10 +36,24 @@ pub(super) struct Import {
     needless: bool,
 }
 
+/// Imports that do not make a configuration.
+#[cfg(feature = "gateway")]
+#[derive(Debug, clap::Subcommand)]
+enum OtherImport {
+    /// Print Ingresses of Kubernetes as resources of Gateway API, and list what differs
+    Ingress(super::import_ingress::ImportIngress),
+}
+
 impl Import {
     /// Prints the configuration, and on standard error what to know about it.
-    pub(super) fn run(self) -> ExitCode {
-        let imported = match import::from_file(&self.file) {
+    pub(super) fn run(mut self) -> ExitCode {
+        #[cfg(feature = "gateway")]
+        if let Some(OtherImport::Ingress(import)) = self.other.take() {
+            return import.run();
+        }
+        // The parser wants a file, unless there is a command.
+        let file = self.file.take().unwrap_or_default();
+        let imported = match import::from_file(&file) {
             Ok(imported) => imported,
             Err(error) => {
                 fail(error);

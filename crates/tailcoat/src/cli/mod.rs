@@ -1,6 +1,6 @@
 //! The command line: its arguments, and the modules that run each command.
 
-#[cfg(not(all(feature = "import", feature = "modules")))]
+#[cfg(not(all(feature = "gateway", feature = "import", feature = "modules")))]
 mod absent;
 mod ban;
 mod cache;
@@ -8,9 +8,13 @@ mod configuration;
 mod control;
 mod doctor;
 mod format;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod hash_password;
 #[cfg(feature = "import")]
 mod import;
+#[cfg(all(feature = "gateway", feature = "import"))]
+mod import_ingress;
 mod local_certificate;
 mod log;
 #[cfg(feature = "modules")]
@@ -134,13 +138,20 @@ Examples:
     },
     /// Format configuration files, and replace old option names; comments stay
     Fmt(format::Format),
-    /// Translate an nginx configuration, and list what is left to do
+    /// Translate a configuration of nginx, Caddy or Apache, or Ingresses, and list what is left to do
     #[cfg(feature = "import")]
     Import(import::Import),
     /// Translate an nginx configuration; this build cannot
     #[cfg(not(feature = "import"))]
     #[command(hide = true)]
     Import(absent::AbsentCommand),
+    /// Run the controller for Kubernetes: Gateway API resources become routes of servers
+    #[cfg(feature = "gateway")]
+    Gateway(gateway::GatewayCommand),
+    /// Run the controller for Kubernetes; this build cannot
+    #[cfg(not(feature = "gateway"))]
+    #[command(hide = true)]
+    Gateway(absent::AbsentCommand),
     /// Print a configuration with all options at their defaults
     DefaultConfig,
     /// Hash a password from standard input for a file of `basic-auth`
@@ -240,6 +251,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CliCommand::Import(import)) => import.run(),
         #[cfg(not(feature = "import"))]
         Some(CliCommand::Import(absent)) => absent.run(config::OptionalPart::Import),
+        #[cfg(feature = "gateway")]
+        Some(CliCommand::Gateway(gateway)) => gateway.run(),
+        #[cfg(not(feature = "gateway"))]
+        Some(CliCommand::Gateway(absent)) => absent.run(config::OptionalPart::Gateway),
         Some(CliCommand::DefaultConfig) => print(&config::default_config()),
         Some(CliCommand::HashPassword(command)) => command.run(),
         Some(CliCommand::Status(arguments)) => arguments.run(of_top),
