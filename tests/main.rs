@@ -17,6 +17,7 @@ mod compression;
 mod confinement;
 mod conformance;
 mod connection_reuse;
+mod control_plane;
 mod disk_cache;
 mod error_pages;
 #[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]

@@ -1,5 +1,6 @@
 //! Shared parts of the black-box tests: the built server, started on a free port.
 
+pub(crate) mod controller;
 pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
 pub(crate) mod ftp;

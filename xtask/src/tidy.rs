@@ -58,6 +58,8 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("gateway", "client", &["objects"]),
     ("tailcoat", "confinement", &[]),
     ("tailcoat", "control", &[]),
+    ("tailcoat", "control_plane", &["control", "stream_proxy"]),
+    ("tailcoat", "stream_proxy", &[]),
     ("tailcoat", "worker", &[]),
     ("tailor", "units", &[]),
     ("tailor", "statistics", &[]),

@@ -313,7 +313,8 @@ fn check_source(
     draft.read(source, &document, diagnostics);
     draft.expressions.bind(diagnostics);
     draft.complete();
-    if draft.sites.is_empty() && !diagnostics.has_error() {
+    let has_routes = draft.server.control_plane.is_some();
+    if draft.sites.is_empty() && !has_routes && !diagnostics.has_error() {
         let finding = read::ConfigFinding::new(0..0, "there is no site", "")
             .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
         read::ConfigReader { source: source.clone(), diagnostics }.error(finding);

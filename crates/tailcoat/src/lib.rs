@@ -5,7 +5,9 @@ mod absent;
 pub mod cli;
 pub mod confinement;
 pub mod control;
+pub mod control_plane;
 pub mod server;
+pub mod stream_proxy;
 pub mod worker;
 
 #[cfg(not(feature = "acme"))]

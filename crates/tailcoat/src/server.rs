@@ -15,6 +15,7 @@ mod lives;
 mod memory;
 mod orders;
 mod reload;
+mod routes;
 mod upgrade;
 mod watch;
 mod workers;
@@ -43,6 +44,7 @@ use self::upgrade::ProcessLaunch;
 use self::workers::{WorkerEnds, Workers};
 use crate::config::{Config, ConfigOrigin, Listen, LogLevel};
 use crate::control::{ControlRequest, SignalCommand, Signals};
+use crate::control_plane::{ControlPlaneClient, RoutesOrder};
 use crate::log::{ServerLog, cause, event};
 use crate::modules::Patience;
 use crate::observer::StatusSources;
@@ -92,6 +94,8 @@ struct ServerEvents {
     signals: Signals,
     /// Orders from the control socket.
     orders: UnboundedReceiver<ControlRequest>,
+    /// Orders from the control plane.
+    routes: UnboundedReceiver<RoutesOrder>,
     ended: WorkerEnds,
     /// Messages for earlier processes that have ended.
     lives_ended: UnboundedReceiver<()>,
@@ -163,7 +167,7 @@ impl Server {
     /// # Errors
     /// The step that failed. Nothing is left running then.
     pub fn start(
-        config: Config,
+        mut config: Config,
         origin: ConfigOrigin,
         server_log: ServerLog,
         handover: &mut Option<Handover>,
@@ -184,6 +188,18 @@ impl Server {
         let patience = match handover {
             Some(_) => Patience::Unlimited,
             None => Patience::AtMost(config.modules.compile_wait),
+        };
+        let (routes_orders, routes) = unbounded_channel();
+        let control_plane = match &config.server.control_plane {
+            None => None,
+            Some(plane) => {
+                let opened = ControlPlaneClient::open(plane, routes_orders, &lasting.server_log);
+                let opened = opened.map_err(io::Error::other);
+                let (client, parts) =
+                    opened.map_err(ServerStartError::at("cannot keep the routes of the controller"))?;
+                config.set_routes(&parts);
+                Some(client)
+            }
         };
         let (assembly, changes) = Assembly::new(config, &lasting, None, patience)?;
         let config = Arc::clone(&assembly.parts.config);
@@ -231,6 +247,9 @@ impl Server {
                 }
             });
         }
+        if let Some(client) = control_plane {
+            runtime.spawn(client.run());
+        }
         drop(entered);
         let server = Self {
             origin,
@@ -248,7 +267,7 @@ impl Server {
             is_draining: false,
             log_level: None,
             runtime,
-            sources: Some(ServerEvents { signals, orders, ended, lives_ended }),
+            sources: Some(ServerEvents { signals, orders, routes, ended, lives_ended }),
         };
         server.apply_to_observer();
         Ok(server)
@@ -313,7 +332,7 @@ impl Server {
 
     /// Handles signals and orders until all workers have ended.
     async fn obey(&mut self, sources: ServerEvents) -> io::Result<()> {
-        let ServerEvents { mut signals, mut orders, mut ended, mut lives_ended } = sources;
+        let ServerEvents { mut signals, mut orders, mut routes, mut ended, mut lives_ended } = sources;
         // Does nothing without systemd. An error here is harmless.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut result = Ok(());
@@ -330,6 +349,8 @@ impl Server {
                 command = signals.next() => self.on_signal(command),
                 // Local invariant: the sender is in `self.control`.
                 Some(request) = orders.recv() => self.carry_out(request),
+                // None without a control plane.
+                Some(order) = routes.recv() => self.apply_routes(order),
                 step = self.reloads.next_step() => {
                     self.on_step(step);
                     retired_closes = self.close_retired();

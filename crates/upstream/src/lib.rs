@@ -44,6 +44,7 @@ pub use shared::{NoTlsSettings, SharedUpstream};
 use tailcoat_config as config;
 use tailcoat_limits::{fair_queue, memory_budget, overload};
 use tailcoat_observe::{log, metrics};
+pub use tls::client_config;
 pub use tried::Tried;
 use wire::http::Status;
 

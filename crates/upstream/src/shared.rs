@@ -124,9 +124,17 @@ impl SharedUpstream {
         Ok(())
     }
 
-    /// Returns to the servers of the configuration after [`Self::set_servers`].
+    /// Sets the servers that a controller has sent, unless others were set already.
+    pub fn set_first_servers(&self, routes: &config::RouteParts) {
+        if let Some(servers) = routes.servers.get(self.name()).filter(|_| self.servers.version() == 0) {
+            // Their TLS settings were loaded, because they are expected.
+            let _ = self.set_servers(servers);
+        }
+    }
+
+    /// Returns to the servers of the configuration after [`Self::set_servers`]. Those of a controller stay.
     pub fn reset_servers(&self) {
-        if self.servers.version() > 0 {
+        if self.servers.version() > 0 && !self.config.servers.is_empty() {
             // The TLS settings were loaded for these servers.
             let _ = self.set_servers(&self.config.servers);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -12,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{AcquireError, CertificateProblem};
-use crate::config::{self, CertificateError, FileState, UpstreamTls};
+use crate::config::{self, AcceptedName, CertificateError, FileState, UpstreamTls};
 
 /// TLS settings for the servers of an upstream. Its files may be reloaded while it is in use.
 pub(super) struct ClientTls {
@@ -144,12 +145,22 @@ fn file_states(tls: &UpstreamTls) -> Vec<Option<FileState>> {
     tls.files().map(FileState::of).collect()
 }
 
-fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError> {
+/// Settings for handshakes with servers.
+///
+/// # Errors
+/// A file can't be read or is invalid.
+pub fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     // Local invariant: the provider has suites of both versions.
     let builder = builder.unwrap_or_else(|error| panic!("{error}"));
     let builder = match tls.is_verified {
+        true if !tls.accepted_names.is_empty() => {
+            let verifier = AcceptedNames::new(roots(tls)?, &provider, &tls.accepted_names);
+            let path = tls.authorities.as_deref().unwrap_or(std::path::Path::new("the system's CAs"));
+            let verifier = verifier.map_err(|error| CertificateError::at(path, error))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
         true => builder.with_root_certificates(roots(tls)?),
         false => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
     };
@@ -170,6 +181,89 @@ fn roots(tls: &UpstreamTls) -> Result<RootCertStore, CertificateError> {
     // System certificates that can't be read are not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     Ok(roots)
+}
+
+/// Verifies certificates as usual, with other names than the requested one.
+#[derive(Debug)]
+struct AcceptedNames {
+    usual: Arc<WebPkiServerVerifier>,
+    names: Box<[AcceptedName]>,
+}
+
+impl AcceptedNames {
+    fn new(roots: RootCertStore, provider: &Arc<CryptoProvider>, names: &[AcceptedName]) -> Result<Self, String> {
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let usual = builder.build().map_err(|error| error.to_string())?;
+        Ok(Self { usual, names: names.into() })
+    }
+}
+
+impl ServerCertVerifier for AcceptedNames {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        requested: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verify = |name: &ServerName<'_>| self.usual.verify_server_cert(certificate, chain, name, ocsp, now);
+        let mut result = Err(rustls::CertificateError::NotValidForName.into());
+        for name in &self.names {
+            result = match name {
+                AcceptedName::Dns(name) => match ServerName::try_from(name.as_str()) {
+                    Ok(name) => verify(&name),
+                    Err(_) => continue,
+                },
+                // The name is verified last, so that this error means that all else is right.
+                AcceptedName::Uri(uri) => match verify(requested) {
+                    Ok(_) if has_uri(certificate, uri) => Ok(ServerCertVerified::assertion()),
+                    Err(rustls::Error::InvalidCertificate(
+                        rustls::CertificateError::NotValidForName
+                        | rustls::CertificateError::NotValidForNameContext { .. },
+                    )) if has_uri(certificate, uri) => Ok(ServerCertVerified::assertion()),
+                    Ok(_) => Err(rustls::CertificateError::NotValidForName.into()),
+                    Err(error) => Err(error),
+                },
+            };
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// True if a certificate has this URI as a subject alternative name.
+fn has_uri(certificate: &CertificateDer<'_>, uri: &str) -> bool {
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    let names = parsed.subject_alternative_name().ok().flatten();
+    names.is_some_and(|names| {
+        names.value.general_names.iter().any(|name| matches!(name, GeneralName::URI(found) if *found == uri))
+    })
 }
 
 /// Accepts any certificate, as `tls-verify off` says. The server must still prove that it has the certificate's key.

@@ -36,6 +36,11 @@ impl Blocks<'_> {
 }
 
 fn server_fault(server: &ServerSettings, span: &Range<usize>) -> Option<ConfigFinding> {
+    if let Some(plane) = server.control_plane.as_ref().filter(|plane| !plane.is_authenticated()) {
+        let message = format!("{} does not show which controller it is", plane.address);
+        let help = "use `https://…`, or `unix:…` for a controller on this machine";
+        return Some(ConfigFinding::new(span.clone(), message, "`control-plane` in here").help(help.to_owned()));
+    }
     let listen = server.status_listen.iter().find(|listen| !listen.is_of_this_machine())?;
     let message = format!("{listen} can be reached from other machines");
     let help = "use an address of this machine, such as \"127.0.0.1:9180\", or put `metrics` and `status-page` into a site \

@@ -192,6 +192,7 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         | ValueKind::Name
         | ValueKind::Client
         | ValueKind::PasswordFile
+        | ValueKind::Origin
         | ValueKind::FieldCopies
         | ValueKind::LogTarget => json!({ "type": "string" }),
     };

@@ -15,6 +15,7 @@ use super::automatic::AutomaticCertificates;
 use super::buffering::{BufferLimits, BufferingConfig};
 use super::compression::{CompressionLevel, CompressionSettings};
 use super::confinement::Confinement;
+use super::control_plane::{ControlPlane, RouteParts};
 use super::fixed::{ErrorPageConfig, RespondConfig};
 use super::ftp::FtpConfig;
 use super::gateway::{GatewayConfig, GatewayProtocol, ProgramUser};
@@ -60,6 +61,8 @@ pub struct Config {
     pub maps: Vec<Arc<Map>>,
     /// Files of secrets, by name.
     pub secrets: Vec<(String, PathBuf)>,
+    /// Routes of the controller. Their sites and upstreams are the last of those above.
+    pub routes: Option<Arc<RouteParts>>,
 }
 
 impl Config {
@@ -138,6 +141,8 @@ pub struct ServerSettings {
     pub access_log_report_interval: Duration,
     /// Socket for commands to the running server.
     pub control_socket: Option<PathBuf>,
+    /// Controller that routes come from.
+    pub control_plane: Option<Box<ControlPlane>>,
     /// Local addresses for metrics and the status page, apart from sites.
     pub status_listen: Vec<Listen>,
     /// Directory for buffer files.
@@ -653,6 +658,7 @@ impl Default for ServerSettings {
             access_log_flush_interval: Duration::from_millis(200),
             access_log_report_interval: Duration::from_secs(5),
             control_socket: None,
+            control_plane: None,
             status_listen: Vec::new(),
             buffer_directory: None,
             counters: true,

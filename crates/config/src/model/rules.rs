@@ -2,12 +2,13 @@
 //! gives.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use expression::{Condition, Network, Regex, Variable, number_of, unmapped};
 use wire::http::Status;
 
-use super::{ForwardConfig, HostPattern};
+use super::{Cors, ForwardConfig, HostPattern};
 use crate::PathPattern;
 
 /// The rules of a site, or of all sites.
@@ -29,6 +30,8 @@ pub struct RulesConfig {
     pub redirects_to_https: Option<bool>,
     /// Host that clients of the site's other names are redirected to.
     pub canonical_host: Option<HostPattern>,
+    /// Cross-origin resource sharing; `None` leaves it to handlers.
+    pub cors: Option<Arc<Cors>>,
     /// `Strict-Transport-Security` of responses over TLS.
     pub strict_transport_security: Option<String>,
     /// Paths that need a password: the first match counts.

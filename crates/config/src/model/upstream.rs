@@ -13,6 +13,8 @@ pub struct UpstreamConfig {
     pub name: String,
     /// The servers; there is at least one that is no backup.
     pub servers: Vec<UpstreamServer>,
+    /// True if servers that an order sets later may use TLS.
+    pub expects_tls: bool,
     /// Load balancing method.
     pub balance: Balance,
     /// Maximum time to open a connection, including name resolution.
@@ -98,6 +100,17 @@ pub struct UpstreamTls {
     pub certificate: Option<CertificateFiles>,
     /// Offers HTTP/2.
     pub offers_http2: bool,
+    /// Names of which the certificate must have one, in place of the server name; none leaves that.
+    pub accepted_names: Vec<AcceptedName>,
+}
+
+/// Name in a server's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcceptedName {
+    /// DNS name.
+    Dns(String),
+    /// URI.
+    Uri(String),
 }
 
 impl UpstreamTls {
@@ -110,7 +123,14 @@ impl UpstreamTls {
 
 impl Default for UpstreamTls {
     fn default() -> Self {
-        Self { authorities: None, server_name: None, is_verified: true, certificate: None, offers_http2: true }
+        Self {
+            authorities: None,
+            server_name: None,
+            is_verified: true,
+            certificate: None,
+            offers_http2: true,
+            accepted_names: Vec::new(),
+        }
     }
 }
 
@@ -213,6 +233,7 @@ impl UpstreamConfig {
         Self {
             name: name.into(),
             servers: Vec::new(),
+            expects_tls: false,
             balance: Balance::LeastConnections,
             connect_timeout: Duration::from_secs(5),
             connections_max: Self::CONNECTIONS_MAX,
@@ -247,7 +268,7 @@ impl UpstreamConfig {
 
     /// Returns `true` if any server uses TLS.
     pub fn has_tls(&self) -> bool {
-        self.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)))
+        self.expects_tls || self.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)))
     }
 
     /// Upstream of one server with the defaults, for a URL in place of a name.

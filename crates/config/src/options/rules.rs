@@ -4,9 +4,10 @@ use super::{
 };
 use crate::model::buffering::Buffering;
 use crate::model::rules::*;
-use crate::model::{ForwardConfig, PathPattern};
+use crate::model::{Cors, ForwardConfig, PathPattern};
 use crate::value::{Values, with_variables};
 use expression::Place;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::http::Status;
 
@@ -18,7 +19,7 @@ pub(super) const DOC: &str = "\
     1. `internal`: paths for the server itself, otherwise 404. Then `allow` and `deny`: access by address, otherwise \
     403.\n\
     2. `rate-limit` and `request-limit`: frequency and number of requests, otherwise 429.\n\
-    3. `redirect` and `rewrite`: only the first match is applied.\n\
+    3. `cors` answers preflight requests. Then `redirect` and `rewrite`: only the first match is applied.\n\
     4. `basic-auth`: access by password, otherwise 401. Then `forward-auth`: access by an authentication server.\n\
     5. `request-header`: header fields for handlers and upstreams.\n\
     6. The handlers: `files`, `forward`, `respond` and others.\n\
@@ -361,6 +362,40 @@ pub(super) static RULES: &[OptionDefinition] = &[
                 passes_credentials: values.flag("pass-credentials").unwrap_or(false),
                 is_alternative: values.text("satisfy").as_deref() == Some("any"),
             });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "cors",
+        parameters: &[
+            many("origin", ValueKind::Origin),
+            property("methods", ValueKind::Text),
+            property("headers", ValueKind::Text),
+            property("expose-headers", ValueKind::Text),
+            property("credentials", ValueKind::Flag),
+            property("age-max", ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(86_400) }),
+        ],
+        doc: "Cross-origin resource sharing: scripts of these origins may read responses. Tailcoat answers preflight \
+              requests itself, with status 204, before redirects and passwords, and sets the fields of other \
+              responses in place of the upstream's. `\"https://*.a.example\"` is any host below; `\"*\"` is any origin. \
+              `methods` and `headers` name what preflights allow, `expose-headers` the response fields that scripts \
+              may read, each separated by spaces, or `*`. `credentials=on` permits cookies. `age-max` is the time for \
+              which browsers remember a preflight. A request of another origin is served without these fields.",
+        example: r#"cors "https://app.example" methods="GET PUT" headers="Content-Type" age-max="1h""#,
+        known_as: KnownAs::NONE.others(&["Access-Control-Allow-Origin", "enable-cors", "accessControlAllowOriginList"]),
+        set: OptionSetter::Rules(|rules, values| {
+            let list = |name: &str| {
+                let text = values.text(name).unwrap_or_default();
+                text.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+            };
+            rules.cors = Some(Arc::new(Cors {
+                origins: values.origins("origin"),
+                methods: list("methods"),
+                headers: list("headers"),
+                exposed_headers: list("expose-headers"),
+                allows_credentials: values.flag("credentials").unwrap_or(false),
+                age_max_seconds: values.duration("age-max").map(|time| time.as_secs() as u32),
+            }));
         }),
         ..OPTION
     },

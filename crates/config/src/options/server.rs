@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
 use crate::model::DiskCacheConfig;
 use crate::model::http2::{CongestionControl, HttpVersions};
-use crate::model::{ForwardedField, LogLevel};
+use crate::model::{CertificateFiles, ControlPlane, ForwardedField, LogLevel};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -304,6 +304,42 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: r#"control-socket "/run/tailcoat/control.sock""#,
         known_as: KnownAs { nginx: &["pid"], apache: &["PidFile"], caddy: &["admin"], others: &["stats socket"] },
         set: OptionSetter::Server(|server, values| server.control_socket = values.file("file")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "control-plane",
+        parameters: &[
+            one("address", ValueKind::ServerAddress),
+            property("token-file", ValueKind::File),
+            property("ca-file", ValueKind::File),
+            property("certificate", ValueKind::File),
+            property("key", ValueKind::File),
+            property("directory", ValueKind::File),
+        ],
+        doc: "Controller that sends listeners, routes, certificates and endpoints, at `https://HOST:PORT` or \
+              `unix:PATH`. Tailcoat applies each change while it serves, and adds the routes to the sites of the \
+              configuration. The last state is kept in `directory` (default: `routes` in the state directory); with \
+              it, Tailcoat starts and serves while the controller is away. `token-file` has the token that Tailcoat \
+              sends. `ca-file` has the CA certificates (PEM) for the controller, instead of the system's. \
+              `certificate` and `key` are what Tailcoat shows to the controller (mTLS).",
+        example: r#"control-plane "https://controller.internal:9443" token-file="/run/secrets/token""#,
+        known_as: KnownAs::NONE.others(&["xds", "dynamic_resources", "providers"]),
+        set: OptionSetter::Server(|server, values| {
+            server.control_plane = values.server_address("address").map(|address| {
+                let certificate = values.file("certificate").zip(values.file("key"));
+                Box::new(ControlPlane {
+                    address,
+                    token_file: values.file("token-file"),
+                    authorities: values.file("ca-file"),
+                    certificate: certificate.map(|(certificate, key)| CertificateFiles {
+                        certificate,
+                        key,
+                        ocsp: None,
+                    }),
+                    directory: values.file("directory"),
+                })
+            });
+        }),
         ..OPTION
     },
     OptionDefinition {

@@ -373,6 +373,7 @@ impl ConfigDraft {
             traces: self.traces,
             maps: self.expressions.maps(),
             secrets: self.expressions.secrets(),
+            routes: None,
         }
     }
 }

@@ -169,6 +169,8 @@ pub(super) enum ValueKind {
     PasswordFile,
     /// Names of header fields that are copied, each perhaps to another name.
     FieldCopies,
+    /// Origin of requests, or `*`.
+    Origin,
     /// Target of an access log.
     LogTarget,
     /// Format of a log.
@@ -261,6 +263,7 @@ impl ValueKind {
             Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
             Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::Origin => "an origin, such as `\"https://a.example\"`, `\"https://*.a.example\"` or `\"*\"`".into(),
             Self::FieldCopies => "names of header fields, such as `\"Remote-User Remote-Groups\"`".into(),
             Self::PasswordFile => "a file of users and password hashes, or `off`".into(),
             Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
@@ -314,6 +317,7 @@ pub(super) enum OptionValue {
     /// `None` is `off`.
     PasswordFile(Option<PathBuf>),
     FieldCopies(Vec<FieldCopy>),
+    Origin(OriginPattern),
 }
 
 impl OptionValue {
@@ -459,6 +463,7 @@ impl Values {
 
     list_accessors! {
         texts: Text -> String;
+        origins: Origin -> OriginPattern;
         hosts: Host -> HostPattern;
         listen_lists: Listen -> Vec<Listen>;
         outgoing_hosts: OutgoingHost -> OutgoingHost;

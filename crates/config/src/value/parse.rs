@@ -157,6 +157,7 @@ pub(crate) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Resu
         ValueKind::LimitKey => parse_limit_key(text()?).map(OptionValue::LimitKey),
         ValueKind::PasswordFile if is_off => Ok(OptionValue::PasswordFile(None)),
         ValueKind::PasswordFile => Ok(OptionValue::PasswordFile(Some(directory.join(not_empty(text()?)?)))),
+        ValueKind::Origin => OriginPattern::parse(text()?).map(OptionValue::Origin).map_err(Wrong::new),
         ValueKind::FieldCopies => parse_field_copies(text()?).map(OptionValue::FieldCopies),
         ValueKind::LogTarget => parse_log_target(text()?, directory).map(OptionValue::LogTarget),
         ValueKind::LogFormat => parse_log_format(text()?).map(OptionValue::LogFormat),

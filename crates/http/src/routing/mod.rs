@@ -6,6 +6,7 @@ mod filters;
 mod local_redirects;
 mod path_index;
 mod pipeline;
+mod route_table;
 pub mod rules;
 mod site;
 
@@ -17,9 +18,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub use self::bans::{Bans, TooManyBans};
+use self::route_table::ListenerRoutes;
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
-use crate::config::HostPattern;
+use crate::config::{HostPattern, RouteParts};
 use crate::handler::{ClientGone, Encoders, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
@@ -111,11 +113,23 @@ struct Hosts {
     /// Sites by host suffix, with its leading dot.
     suffixes: HashMap<Box<[u8]>, Rc<Site>>,
     default: Option<Rc<Site>>,
+    /// Routes of a controller, in place of the sites above; `None` without any.
+    routes: Option<ListenerRoutes>,
 }
 
 impl Router {
     /// Makes a router for these sites. `listeners` has, for each listener, the indices of its sites.
     pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
+        Self::with_routes(setups, listeners, None)
+    }
+
+    /// Makes a router as [`Self::new`] does, with the routes of a controller. For each listener, they name its index in
+    /// [`RouteParts::listeners`], if it has one; the last sites are theirs.
+    pub fn with_routes(
+        setups: Vec<SiteSetup<'_>>,
+        listeners: &[Vec<usize>],
+        routes: Option<(&Arc<RouteParts>, &[Option<usize>])>,
+    ) -> Self {
         let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
         let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
         let listeners = listeners
@@ -123,9 +137,17 @@ impl Router {
             .map(|indices| {
                 let mut hosts = Hosts::default();
                 indices.iter().for_each(|&index| hosts.add(configs[index], &sites[index]));
-                Rc::new(hosts)
+                hosts
             })
-            .collect();
+            .collect::<Vec<_>>();
+        let mut listeners = listeners;
+        if let Some((parts, indices)) = routes {
+            let of_routes: Rc<[Rc<Site>]> = sites[sites.len().saturating_sub(parts.sites.len())..].into();
+            for (hosts, index) in listeners.iter_mut().zip(indices) {
+                hosts.routes = index.map(|index| ListenerRoutes::new(parts, index, &of_routes));
+            }
+        }
+        let listeners = listeners.into_iter().map(Rc::new).collect();
         Self { listeners, trusting: None, validations: None, bans: Arc::default(), tracing: None }
     }
 
@@ -214,7 +236,14 @@ impl Router {
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
             return (SiteResponse::Ready(site::validation(content)), self.default_account(listener));
         }
-        match self.listeners[usize::from(listener)].find(routed.host) {
+        let hosts = &self.listeners[usize::from(listener)];
+        if let Some(routes) = &hosts.routes {
+            return match routes.find(routed) {
+                Ok(site) => site.answer(routed),
+                Err(response) => (SiteResponse::Ready(response), self.default_account(listener)),
+            };
+        }
+        match hosts.find(routed.host) {
             Some(site) if site.is_misdirected(routed) => {
                 (SiteResponse::Ready(site::misdirected(routed)), site.account_of(routed.path))
             }

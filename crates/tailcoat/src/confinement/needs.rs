@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::boundary::{Grant, Rights};
 use crate::config::{
-    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig, GatewayProtocol,
-    HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamConfig, UpstreamServerAddress,
-    state_directory,
+    AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
+    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamConfig,
+    UpstreamServerAddress, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -83,7 +83,8 @@ impl Needs {
         add_automatic_certificates(config, &mut files);
         let authorities = config.traces.iter().filter_map(|traces| traces.authorities.as_ref());
         authorities.for_each(|path| files.add_file(path, Rights::Read));
-        let looks_up = looks_up_names(config);
+        add_control_plane(config, &mut files);
+        let looks_up = looks_up_names(config) || config.server.control_plane.is_some();
         if looks_up {
             add_lookups(&mut files);
         }
@@ -96,6 +97,20 @@ impl Needs {
             connects: looks_up || has_servers(config) || has_active_mode(config),
             loads_code: looks_up || config.module_routes().next().is_some(),
         }
+    }
+}
+
+/// Adds the files of the control plane. Routes may lead to any address, so lookups and connections are needed, too.
+fn add_control_plane(config: &Config, files: &mut Collected) {
+    let Some(plane) = &config.server.control_plane else { return };
+    if let Some(directory) = plane.state_directory() {
+        files.add(existing(&directory), Rights::Change);
+    }
+    plane.token_file.iter().chain(&plane.authorities).for_each(|path| files.add_file(path, Rights::Read));
+    plane.certificate.iter().flat_map(CertificateFiles::paths).for_each(|path| files.add_file(path, Rights::Read));
+    // Cookies of session persistence are signed with a key of this machine.
+    if let Some(directory) = state_directory() {
+        files.add(existing(&directory), Rights::Change);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::log::RecordFilter;
 use crate::status::StatusReport;
@@ -192,6 +192,12 @@ impl ControlOrder {
 impl ControlReply {
     pub(super) fn new(reports: Sender<ControlReport>) -> Self {
         Self(reports)
+    }
+
+    /// Channel for an order of the server's own parts, and the end that gets the reports.
+    pub fn channel() -> (Self, Receiver<ControlReport>) {
+        let (sender, receiver) = channel(REPORTS_MAX);
+        (Self(sender), receiver)
     }
 
     /// Waits until the command has gone.

@@ -135,6 +135,9 @@ impl Assembly {
             acme::place_certificates(&mut config).map_err(ServerStartError::at("cannot store certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
         let upstreams = reuse_upstreams(&config, server_log, reused)?;
+        if let Some(routes) = &config.routes {
+            upstreams.iter().for_each(|upstream| upstream.set_first_servers(routes));
+        }
         let modules = Modules::load(
             &config,
             server_log,
@@ -202,9 +205,13 @@ impl Assembly {
     pub(super) fn generation(&self, listeners: &Listeners, workers: usize, lasting: &Lasting) -> GenerationPlan {
         let config = &self.parts.config;
         let mut listener_sites = vec![Vec::new(); listeners.count()];
+        let mut listener_routes = vec![None; listeners.count()];
+        let of_routes = config.routes.iter().flat_map(|routes| routes.listeners.iter().enumerate());
+        let of_routes: HashMap<_, _> = of_routes.map(|(index, listener)| (&listener.listen, index)).collect();
         let mut states = vec![ListenerState { is_retired: true, ..ListenerState::default() }; listeners.count()];
         for (number, plan) in listeners.plans() {
             listener_sites[usize::from(number)].clone_from(&plan.sites);
+            listener_routes[usize::from(number)] = of_routes.get(&plan.listen).copied();
             let tls = self.tls.listener(config, &plan.listen);
             let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
             let quic = quic.and_then(|tls| {
@@ -234,6 +241,7 @@ impl Assembly {
                 limits.connections_per_network_max.is_none(),
             ),
             listener_sites,
+            listener_routes,
             listeners: states,
             has_retired: listeners.has_retired(),
             kernel_tls: lasting.kernel_tls.map(|abilities| {

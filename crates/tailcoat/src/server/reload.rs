@@ -388,6 +388,10 @@ fn prepare(
             if !lacks.is_empty() {
                 return Err(ReloadError::Confined(lacks));
             }
+            let mut config = config;
+            if let Some(routes) = &before.parts.config.routes {
+                config.set_routes(routes);
+            }
             (config, diagnostics)
         }
         (ReloadSource::File | ReloadSource::Upgrade, _) => return Err(ReloadError::NoFile),

@@ -50,6 +50,8 @@ pub struct GenerationPlan {
     pub shares: Shares,
     /// Indices of each listener's sites, by the listener's number.
     pub listener_sites: Vec<Vec<usize>>,
+    /// Index of each listener's routes of a controller, by the listener's number.
+    pub listener_routes: Vec<Option<usize>>,
     /// Protocol settings of each listener, by its number.
     pub listeners: Vec<ListenerState>,
     /// True if this change has retired a listener.
@@ -124,7 +126,8 @@ impl GenerationBuilder {
             });
         }
         self.upstreams.replace(upstreams);
-        let router = Router::new(setups, &plan.listener_sites).trusting(&parts.rules, &self.ids);
+        let routes = parts.config.routes.as_ref().map(|routes| (routes, plan.listener_routes.as_slice()));
+        let router = Router::with_routes(setups, &plan.listener_sites, routes).trusting(&parts.rules, &self.ids);
         let router =
             router.validated(parts.validations.as_ref()).banning(&plan.bans).tracing(parts.tracer.as_ref(), &self.ids);
         let config = &parts.config;

@@ -16,6 +16,7 @@
 
 mod address_set;
 mod auto_ban;
+mod cors;
 mod count_table;
 mod facts;
 mod field_edits;
@@ -195,7 +196,9 @@ impl Rules {
     }
 
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
-        let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
+        // A browser sends a preflight without credentials and follows no redirect of it.
+        let preflight = self.shared.rules().cors.as_ref().and_then(|cors| cors::preflight(cors, routed));
+        let redirected = preflight.or_else(|| self.shared.https().redirect(routed)).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         match self.guard(routed, routed.path, PathOrigin::Client, &[], &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
@@ -317,12 +320,13 @@ impl Rules {
             auto_bans.count(response.status(), &passage.paths(routed), routed, &passage.visit, &self.bans);
         }
         let of_tls = self.shared.https().response_field(routed);
-        if self.response_fields.is_empty() && of_tls.is_none() && passage.cookies.is_empty() {
+        let cors = self.shared.rules().cors.as_ref();
+        if self.response_fields.is_empty() && of_tls.is_none() && cors.is_none() && passage.cookies.is_empty() {
             return response;
         }
         let status = response.status();
-        let mut changes =
-            response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit, status);
+        let mut changes = cors.map_or_else(Vec::new, |cors| cors::response_changes(cors, routed));
+        changes.extend(response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit, status));
         changes.extend(of_tls.cloned());
         changes.extend(passage.cookies.iter().cloned());
         if changes.is_empty() {

@@ -257,6 +257,7 @@ fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
         rewrites: chained(&site.rewrites, &all.rewrites),
         redirects_to_https: site.redirects_to_https.or(all.redirects_to_https),
         canonical_host: site.canonical_host.clone().or(all.canonical_host.clone()),
+        cors: site.cors.clone().or(all.cors.clone()),
         strict_transport_security: site.strict_transport_security.clone().or(all.strict_transport_security.clone()),
         passwords: chained(&site.passwords, &all.passwords),
         forward_auths: chained(&site.forward_auths, &all.forward_auths),

@@ -1,0 +1,43 @@
+//! Control plane: gets listeners, routes and endpoints from a controller, and translates them to sites.
+//!
+//! | step | where |
+//! |---|---|
+//! | connect, read messages, answer them | `client.rs` |
+//! | routes to sites and upstreams, without input and output | `translate.rs`, `rule.rs` |
+//! | certificates and the last state as files | `state.rs` |
+//! | listeners of other protocols | `streams.rs`, `stream_proxy/` |
+//! | apply to the running server | `server/routes.rs` |
+//!
+//! A change of endpoints alone replaces servers of upstreams. Any other change translates all routes again and goes the
+//! way of a reload, which reuses what has not changed.
+
+mod client;
+mod rule;
+mod state;
+mod streams;
+mod translate;
+
+use std::sync::Arc;
+
+pub use self::client::ControlPlaneClient;
+pub use self::state::{RouteState, StateError};
+use crate::config::{RouteParts, UpstreamServer};
+use crate::control::ControlReply;
+
+/// Order to the server to apply what a controller has sent. The reply tells when all workers serve by it.
+pub enum RoutesOrder {
+    /// Replace all routes.
+    Replace {
+        /// The new routes.
+        parts: Arc<RouteParts>,
+        /// Channel for the report.
+        reply: ControlReply,
+    },
+    /// Replace the servers of some upstreams.
+    SetServers {
+        /// Servers by the name of their upstream.
+        servers: Vec<(String, Vec<UpstreamServer>)>,
+        /// Channel for the report.
+        reply: ControlReply,
+    },
+}

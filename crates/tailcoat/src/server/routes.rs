@@ -1,0 +1,49 @@
+//! Routes of a controller: applies them to the running server.
+
+use std::collections::HashMap;
+
+use super::Server;
+use super::reload::{ReloadRequester, ReloadSource};
+use super::upgrade::ANOTHER_SERVES;
+use crate::config::Config;
+use crate::control::ControlReport;
+use crate::control_plane::RoutesOrder;
+
+impl Server {
+    /// Carries out an order of the control plane.
+    pub(super) fn apply_routes(&mut self, order: RoutesOrder) {
+        match order {
+            RoutesOrder::Replace { parts, reply } => {
+                let routes = parts.listeners.iter().map(|listener| listener.targets.len()).sum::<usize>();
+                let summary = format!("routes applied listeners={} rules={routes}", parts.listeners.len());
+                let change = Box::new(move |config: &mut Config| config.set_routes(&parts));
+                let asker = ReloadRequester { reply, is_fancy: false };
+                self.reload(ReloadSource::Change { summary, change }, Some(asker));
+            }
+            RoutesOrder::SetServers { servers, reply } => {
+                if self.successor.is_some() {
+                    reply.report(ControlReport::Rejected(ANOTHER_SERVES.to_owned()));
+                    return;
+                }
+                let few = servers.len() < 8;
+                let all = &self.assembly.parts.upstreams;
+                let known: HashMap<&str, _> = match few {
+                    true => HashMap::new(),
+                    false => all.iter().map(|upstream| (upstream.name(), upstream)).collect(),
+                };
+                for (name, servers) in &servers {
+                    let found = match few {
+                        true => all.iter().rev().find(|upstream| upstream.name() == name),
+                        false => known.get(name.as_str()).copied(),
+                    };
+                    // A backend with an error has no upstream.
+                    if let Some(upstream) = found {
+                        // The settings of TLS were loaded, because they are expected.
+                        let _ = upstream.set_servers(servers);
+                    }
+                }
+                reply.report(ControlReport::Done(String::new()));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Datagrams: each client has a socket of its own to a server, so that responses find their way back.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::task::spawn;
+use tokio::time::{Instant, interval, timeout};
+
+use super::{Counted, Shared, StreamKind, StreamListener, StreamTarget, UDP_CLIENTS_MAX, UDP_IDLE_TIMEOUT};
+
+/// Bytes of a datagram, at most.
+const DATAGRAM_BYTES_MAX: usize = 0xffff;
+
+/// Interval at which sockets of clients that are gone are dropped.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A client with its socket to a server.
+struct UdpClient {
+    socket: Arc<UdpSocket>,
+    /// Last datagram of the client, for the task that returns responses.
+    heard: watch::Sender<Instant>,
+}
+
+/// Forwards datagrams until the task is aborted.
+pub(super) async fn serve(socket: UdpSocket, current: watch::Receiver<Arc<StreamListener>>, shared: Arc<Shared>) {
+    let socket = Arc::new(socket);
+    let mut clients: HashMap<SocketAddr, UdpClient> = HashMap::new();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut sweep = interval(SWEEP_INTERVAL);
+    loop {
+        let (length, from) = tokio::select! {
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok(received) => received,
+                // An earlier datagram could not be delivered (ICMP).
+                Err(_) => continue,
+            },
+            _ = sweep.tick() => {
+                clients.retain(|_, client| !client.heard.is_closed());
+                continue;
+            }
+        };
+        let client = match clients.get(&from).filter(|client| !client.heard.is_closed()) {
+            Some(client) => client,
+            None => {
+                let target = match &current.borrow().kind {
+                    StreamKind::Udp(target) => target.clone(),
+                    _ => continue,
+                };
+                let Some(new) = open(&socket, from, &target, clients.len(), &shared).await else { continue };
+                clients.entry(from).insert_entry(new).into_mut()
+            }
+        };
+        client.heard.send_replace(Instant::now());
+        if client.socket.send(&buffer[..length]).await.is_ok() {
+            shared.counts.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Opens a client's socket, and starts the task that returns responses.
+async fn open(
+    listener: &Arc<UdpSocket>,
+    client: SocketAddr,
+    target: &StreamTarget,
+    count: usize,
+    shared: &Arc<Shared>,
+) -> Option<UdpClient> {
+    let server = shared.servers_of(target).into_iter().next();
+    let counted = shared.count().filter(|_| count < UDP_CLIENTS_MAX);
+    let (Some(server), Some(counted)) = (server, counted) else {
+        shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let any: SocketAddr =
+        if server.is_ipv6() { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
+    let socket = Arc::new(UdpSocket::bind(any).await.ok()?);
+    socket.connect(server).await.ok()?;
+    let (heard, hears) = watch::channel(Instant::now());
+    let idle_timeout = target.idle_timeout.unwrap_or(UDP_IDLE_TIMEOUT);
+    let (listener, of_task, shared) = (Arc::clone(listener), Arc::clone(&socket), Arc::clone(shared));
+    spawn(async move { answer(&listener, client, &of_task, hears, idle_timeout, &shared, counted).await });
+    Some(UdpClient { socket, heard })
+}
+
+/// Returns responses to a client until neither side has sent anything for this time.
+async fn answer(
+    listener: &UdpSocket,
+    client: SocketAddr,
+    socket: &UdpSocket,
+    hears: watch::Receiver<Instant>,
+    idle_timeout: Duration,
+    shared: &Shared,
+    counted: Counted,
+) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let mut last = Instant::now();
+    loop {
+        let heard = last.max(*hears.borrow());
+        let ends = heard + idle_timeout;
+        let now = Instant::now();
+        if ends <= now {
+            break;
+        }
+        match timeout(ends - now, socket.recv(&mut buffer)).await {
+            Ok(Ok(length)) => {
+                last = Instant::now();
+                if listener.send_to(&buffer[..length], client).await.is_ok() {
+                    shared.counts.bytes_out.fetch_add(length as u64, Ordering::Relaxed);
+                }
+            }
+            // The server's port is closed (ICMP); the client may try again.
+            Ok(Err(_)) => break,
+            Err(_) => {}
+        }
+    }
+    drop(counted);
+}
