@@ -8,7 +8,7 @@ use std::thread;
 
 use routes::{
     BackendRef, Certificate, Change, Cors, Endpoint, FieldChanges, Filter, Listener, Match, Mirror, PathMatch,
-    PathRewrite, Protocol, Redirect, Respond, Rewrite, Route, Rule, Snapshot, StreamRoute, Timeouts, ValueMatch,
+    PathRewrite, Protocol, Redirect, Respond, Retry, Rewrite, Route, Rule, Snapshot, StreamRoute, Timeouts, ValueMatch,
     ValueTest,
 };
 
@@ -245,6 +245,23 @@ fn backends_that_cannot_answer() {
 }
 
 #[test]
+fn requests_are_retried_after_some_statuses() {
+    let (mut snapshot, address) = with_listener();
+    let responds = |response| vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(response)];
+    let upstream = ScriptedUpstream::start(vec![
+        responds("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+        responds("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"),
+    ]);
+    add_backend(&mut snapshot, "app", &[upstream.address]);
+    let retry = Retry { codes: vec![500, 503], attempts: 3, backoff_ms: 20 };
+    let retried = Rule { retry: Some(retry), ..rule(vec![], vec![], &[("app", 1)]) };
+    snapshot.routes.insert("r".into(), route(&[], vec![retried]));
+    let mut controlled = Controlled::start();
+    assert!(controlled.send(&snapshot).errors.is_empty());
+    check(address, "GET /", "h", "", &["200", "good"]);
+}
+
+#[test]
 fn errors_are_told_by_name_and_move_nothing_else() {
     let (mut snapshot, address) = with_listener();
     add_backend(&mut snapshot, "app", &[application("app")]);
@@ -261,6 +278,8 @@ fn errors_are_told_by_name_and_move_nothing_else() {
     snapshot.routes.insert("options".into(), route(&["options.example"], vec![escape]));
     let denied = Rule { options: "deny all status=451".into(), ..rule(vec![], vec![], &[("app", 1)]) };
     snapshot.routes.insert("policy".into(), route(&["policy.example"], vec![denied]));
+    let log = Rule { options: "access-log \"/tmp/of-a-policy\"".into(), ..rule(vec![], vec![], &[("app", 1)]) };
+    snapshot.routes.insert("log".into(), route(&["log.example"], vec![log]));
     let secret = "-----BEGIN PRIVATE KEY-----";
     let tls = Listener {
         certificates: vec![Certificate { chain: "none".into(), key: secret.into() }],
@@ -279,20 +298,21 @@ fn errors_are_told_by_name_and_move_nothing_else() {
         ("route/filter", "no name of a header field"),
         ("route/listener", "there is no listener none"),
         ("route/options", "options"),
+        ("route/log", "not for policies"),
         ("listener/tls", "certificate"),
         ("listener/elsewhere", "cannot bind 192.0.2.1"),
         ("listener/same", "the same host name"),
     ] {
         assert!(errors.get(name).is_some_and(|reason| reason.contains(expect)), "{name}: {errors:?}");
     }
-    assert_eq!(errors.len(), 7, "{errors:?}");
+    assert_eq!(errors.len(), 8, "{errors:?}");
     check(address, "GET /", "good.example", "", &["200", "name=app"]);
     check(address, "GET /", "policy.example", "", &["451"]);
     check(address, "GET /", "options.example", "", &["404"]);
     // A repaired route loses its error.
     let routes = [("regex".to_owned(), Some(good)), ("filter".to_owned(), None)].into();
     let errors = controlled.change(Change { routes, ..Change::default() }).errors;
-    assert_eq!(errors.len(), 5, "{errors:?}");
+    assert_eq!(errors.len(), 6, "{errors:?}");
 }
 
 /// Requests on connections of their own, uploads in pieces, and a WebSocket, while endpoints change.

@@ -18,6 +18,7 @@ mod confinement;
 mod conformance;
 mod connection_reuse;
 mod control_plane;
+mod cors;
 mod disk_cache;
 mod error_pages;
 #[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
@@ -87,6 +88,7 @@ mod reload;
 mod request_limits;
 mod response_cache;
 mod response_rewrites;
+mod retry;
 mod rules;
 mod scgi;
 mod shares;

@@ -29,7 +29,7 @@ use super::route::{PathPattern, RouteConfig};
 use super::rules::{ClientPattern, RulesConfig};
 use super::tls::{KernelTlsConfig, Tls};
 use super::traces::Traces;
-use super::traffic::{Mirror, ResponseRewrites, Split};
+use super::traffic::{Mirror, ResponseRewrites, Retry, Split};
 use super::upstream::UpstreamConfig;
 
 /// A whole, checked configuration.
@@ -467,6 +467,8 @@ pub struct ForwardConfig {
     pub compression: CompressionSettings,
     /// Internal redirects by responses.
     pub internal_redirects: Box<InternalRedirects>,
+    /// Retries by status; `None` retries none.
+    pub retry: Option<Box<Retry>>,
     /// Shares of requests for other upstreams.
     pub splits: Vec<Split>,
     /// Shares of requests whose copies other upstreams get.
@@ -538,6 +540,7 @@ impl ForwardConfig {
             buffers: Box::default(),
             compression: CompressionSettings::default(),
             internal_redirects: Box::default(),
+            retry: None,
             splits: Vec::new(),
             mirrors: Vec::new(),
             rewrites: None,

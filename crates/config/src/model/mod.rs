@@ -49,5 +49,5 @@ pub use route::*;
 pub use rules::*;
 pub use tls::*;
 pub use traces::*;
-pub use traffic::{Mirror, ResponseRewrites, Split, Substitution, TextRewrite};
+pub use traffic::{Mirror, ResponseRewrites, Retry, Split, Substitution, TextRewrite};
 pub use upstream::*;

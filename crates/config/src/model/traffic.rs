@@ -1,5 +1,9 @@
 //! Shares of requests for other upstreams, and changes of responses: the model.
 
+use std::time::Duration;
+
+use wire::http::Status;
+
 use super::config::ForwardConfig;
 use super::rules::{FieldTest, RuleTest};
 use super::upstream::HashKey;
@@ -17,6 +21,17 @@ pub struct Split {
     pub field: Option<RuleTest<FieldTest>>,
     /// Requests that always belong to it, by a cookie: its name, and its value unless any fits.
     pub cookie: Option<(String, Option<String>)>,
+}
+
+/// Retries of requests after some responses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Statuses of these responses.
+    pub statuses: Vec<Status>,
+    /// Retries after the first try.
+    pub attempts_max: u32,
+    /// Time before each retry.
+    pub backoff: Duration,
 }
 
 /// A share of requests whose copies another upstream gets.

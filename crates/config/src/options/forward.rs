@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::{
     BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, Values, many, one,
+    property,
 };
 use crate::model::buffering::Buffering;
 use crate::model::internal_redirects::SendfileDirectory;
@@ -205,6 +206,28 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             ..KnownAs::NONE
         },
         set: OptionSetter::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "retry",
+        parameters: &[
+            many("status", ValueKind::Status { min: 400, max: 599 }),
+            property("attempts", ValueKind::Count { min: 1, max: 10 }),
+            property("backoff", ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(60) }),
+        ],
+        doc: "Sends a request again if the upstream responds with one of these statuses, up to `attempts` times \
+              (default 1), each after `backoff` (default none). The client gets the last response. Only requests \
+              with idempotent methods are sent again, as long as their body is still in memory. Requests whose \
+              connection fails are sent to another server without this option, too; see `tries-max`.",
+        example: r#"retry 502 503 attempts=2 backoff="25ms""#,
+        known_as: KnownAs::NONE.others(&["retry-on"]),
+        set: OptionSetter::Forward(|forward, values| {
+            forward.retry = Some(Box::new(Retry {
+                statuses: values.statuses("status"),
+                attempts_max: values.number("attempts").unwrap_or(1) as u32,
+                backoff: values.duration("backoff").unwrap_or_default(),
+            }));
+        }),
         ..OPTION
     },
     OptionDefinition {

@@ -13,8 +13,8 @@ use wire::http::Status;
 
 use crate::config::{
     self, Buffering, FieldAction, FieldCopy, FieldEdit, ForwardAuth, ForwardAuthRule, ForwardConfig, ForwardHost,
-    HandlerConfig, Mirror, OriginPattern, PathPattern, Regex, RespondConfig, RouteConfig, RuleConditions, SiteConfig,
-    Template, TemplatePiece, UpstreamConfig, check_bytes, is_own_request_field,
+    HandlerConfig, Mirror, OriginPattern, PathPattern, Regex, RespondConfig, Retry, RouteConfig, RuleConditions,
+    SiteConfig, Template, TemplatePiece, Tls, UpstreamConfig, check_bytes, is_own_request_field,
 };
 
 /// Time limit for `0`, which is none.
@@ -25,6 +25,9 @@ const MIRROR_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Copies in progress at once, of each mirror.
 const MIRROR_REQUESTS_MAX: usize = 256;
+
+/// Retries of a request, at most.
+const RETRIES_MAX: u32 = 10;
 
 /// Server of the `forward` that options are read with; no request goes there.
 const PLACEHOLDER: &str = "http://127.0.0.1:1";
@@ -42,7 +45,7 @@ pub(super) struct RulePlace<'a> {
 
 /// Options of policies, read as KDL.
 #[derive(Clone)]
-pub(super) struct PolicyOptions {
+pub(super) struct RuleOptions {
     pub(super) site: SiteConfig,
     pub(super) forward: ForwardConfig,
     /// Upstreams that the options name by URL.
@@ -50,7 +53,7 @@ pub(super) struct PolicyOptions {
 }
 
 /// Policy options that were read before, by their texts.
-pub(super) type KnownOptions = HashMap<(String, String), Result<Arc<PolicyOptions>, String>>;
+pub(super) type KnownOptions = HashMap<(String, String), Result<Arc<RuleOptions>, String>>;
 
 /// True if a rule's site depends on the match that has the request.
 pub(super) fn depends_on_path(filters: &[&Filter]) -> bool {
@@ -83,7 +86,7 @@ pub(super) fn site_of(
     known: &mut KnownOptions,
 ) -> Result<(SiteConfig, Vec<UpstreamConfig>), String> {
     let options = policy_options(rule, known)?;
-    let PolicyOptions { mut site, mut forward, upstreams } = (*options).clone();
+    let RuleOptions { mut site, mut forward, upstreams } = (*options).clone();
     if rule.error.is_some() {
         let handler = respond(Status::INTERNAL_SERVER_ERROR, "");
         site.routes = vec![RouteConfig::new(PathPattern::Any, handler)];
@@ -125,6 +128,14 @@ pub(super) fn site_of(
         }
     }
     apply_timeouts(&rule.timeouts, &mut forward);
+    if let Some(retry) = rule.retry.as_ref().filter(|retry| !retry.codes.is_empty()) {
+        let statuses = retry.codes.iter().map(|code| Status::new(*code).ok_or_else(|| format!("{code} is no status")));
+        forward.retry = Some(Box::new(Retry {
+            statuses: statuses.collect::<Result<_, _>>()?,
+            attempts_max: retry.attempts.min(RETRIES_MAX),
+            backoff: Duration::from_millis(retry.backoff_ms),
+        }));
+    }
     let is_redirect = filters.iter().any(|filter| matches!(filter, Filter::Redirect(_)));
     let handler = match (response, backend) {
         (Some(response), _) => response,
@@ -337,15 +348,15 @@ fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAut
 }
 
 /// Reads the options of policies.
-fn policy_options(rule: &Rule, known: &mut KnownOptions) -> Result<Arc<PolicyOptions>, String> {
+fn policy_options(rule: &Rule, known: &mut KnownOptions) -> Result<Arc<RuleOptions>, String> {
     let key = (rule.options.clone(), rule.forward_options.clone());
     known.entry(key).or_insert_with_key(|(options, forward)| read_options(options, forward).map(Arc::new)).clone()
 }
 
-fn read_options(options: &str, forward: &str) -> Result<PolicyOptions, String> {
+fn read_options(options: &str, forward: &str) -> Result<RuleOptions, String> {
     if options.is_empty() && forward.is_empty() {
         let (site, forward) = (SiteConfig::default(), ForwardConfig::to(""));
-        return Ok(PolicyOptions { site, forward, upstreams: Vec::new() });
+        return Ok(RuleOptions { site, forward, upstreams: Vec::new() });
     }
     let text = format!("site {{\nlisten \"127.0.0.1:1\"\n{options}\nforward \"{PLACEHOLDER}\" {{\n{forward}\n}}\n}}\n");
     let checked = check_bytes("options", text.into_bytes(), Path::new("/"));
@@ -358,13 +369,18 @@ fn read_options(options: &str, forward: &str) -> Result<PolicyOptions, String> {
         && config.secrets.is_empty()
         && config.cache == plain.cache;
     let [site] = <[SiteConfig; 1]>::try_from(config.sites).map_err(|_| "the options are more than those of a site")?;
+    // The author of a policy may be another than the operator, so a policy names no file that the server opens.
+    let names_files = !site.error_pages.is_empty() || site.access_log.is_some() || site.tls != Tls::default();
+    if names_files || site.ftp.is_some() || site.listen.len() != 1 {
+        return Err("`error-page`, `access-log`, `certificate`, `ftp` and `listen` are not for policies".to_owned());
+    }
     let handler = site.routes.first().filter(|_| is_site_alone && site.routes.len() == 1).map(|route| &route.handler);
     let Some(HandlerConfig::Forward(forward)) = handler else {
         return Err("the options are more than those of a site and its `forward`".to_owned());
     };
     let forward = (**forward).clone();
     let upstreams = config.upstreams.into_iter().filter(|upstream| upstream.name != PLACEHOLDER).collect();
-    Ok(PolicyOptions { site: SiteConfig { listen: Vec::new(), routes: Vec::new(), ..site }, forward, upstreams })
+    Ok(RuleOptions { site: SiteConfig { listen: Vec::new(), routes: Vec::new(), ..site }, forward, upstreams })
 }
 
 /// Reads the options of a backend.

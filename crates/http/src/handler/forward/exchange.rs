@@ -96,6 +96,8 @@ pub(super) struct ForwardExchange {
     /// Request bytes sent when the worker last waited for the server.
     sent_bytes: u64,
     interim_responses: u32,
+    /// Retries so far, after responses that `retry` names.
+    retries: u32,
     /// Time of the current poll; a poll is short enough to read the clock once.
     now: Now,
     /// Start of an incomplete head.
@@ -115,6 +117,8 @@ enum ForwardState {
     Exchanging(GatewayPeer),
     /// Exchanging over HTTP/2.
     Streaming(PendingH2Request),
+    /// Waits before a retry.
+    Waiting(Pin<Box<tokio::time::Sleep>>),
     /// The future has resolved.
     Done,
 }
@@ -187,6 +191,7 @@ impl ForwardExchange {
             launch,
             sent_bytes: 0,
             interim_responses: 0,
+            retries: 0,
             now: routed.now,
             received: Vec::new(),
             state: ForwardState::Unconnected,
@@ -309,7 +314,7 @@ impl ForwardExchange {
     }
 
     fn is_under_way(&self) -> bool {
-        matches!(self.state, ForwardState::Connecting(_) | ForwardState::Exchanging(_) | ForwardState::Streaming(_))
+        !matches!(self.state, ForwardState::Unconnected | ForwardState::Done)
     }
 
     /// True if the client has left and the configuration aborts its exchanges.
@@ -378,6 +383,9 @@ impl ForwardExchange {
                 }
                 Err(malformed) => return Some(self.fail(failure_of(bytes, self.is_http), malformed.0)),
             };
+            if self.begin_retry(head.status) {
+                return None;
+            }
             if head.status.code() >= 200 || head.status == Status::SWITCHING_PROTOCOLS {
                 let received = Received { head, bytes, head_bytes, local_location };
                 return Some(self.on_response(&received));
@@ -474,6 +482,26 @@ impl ForwardExchange {
         is_idempotent(self.method) && self.link.can_rewind()
     }
 
+    /// Starts a retry if this status calls for one; returns true if so. The connection is closed with its response.
+    pub(super) fn begin_retry(&mut self, status: Status) -> bool {
+        let Some(retry) = &self.inner.plan.config.retry else { return false };
+        let is_wanted = retry.statuses.contains(&status) && self.retries < retry.attempts_max;
+        if !is_wanted || self.interim_responses > 0 || !self.may_repeat() {
+            return false;
+        }
+        let backoff = retry.backoff;
+        self.retries += 1;
+        self.link.set_deadline(None);
+        self.link.rewind();
+        self.upload.restart(self.link.framing(), self.expects_continue);
+        self.received.clear();
+        self.state = match backoff.is_zero() {
+            true => ForwardState::Unconnected,
+            false => ForwardState::Waiting(Box::pin(tokio::time::sleep(backoff))),
+        };
+        true
+    }
+
     /// Handles an end of the exchange before a whole head: by the end of the connection, or as `what` says.
     fn on_closed(&mut self, failure: UpstreamFailure, what: &str) -> Poll<BuiltResult> {
         let is_repeatable = match failure {
@@ -517,7 +545,8 @@ impl ForwardExchange {
         match std::mem::replace(&mut self.state, ForwardState::Done) {
             ForwardState::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),
             ForwardState::Streaming(streaming) => streaming.lease.fail(failure, &mut self.tried, now.monotonic_ms),
-            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Done => {}
+            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Waiting(_) | ForwardState::Done => {
+            }
         }
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
         self.response(if failure == UpstreamFailure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
@@ -528,7 +557,9 @@ impl ForwardExchange {
         let name = match &self.state {
             ForwardState::Exchanging(peer) => peer.name(),
             ForwardState::Streaming(streaming) => streaming.lease.server_name(),
-            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Done => return,
+            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Waiting(_) | ForwardState::Done => {
+                return;
+            }
         };
         let request = escaped(self.upload.request_line());
         let (client, trace) = (self.client, trace_id(self.trace.as_ref()));
@@ -614,6 +645,10 @@ impl Future for ForwardExchange {
                     if polled.is_ready() || matches!(this.state, ForwardState::Streaming(_)) {
                         return polled;
                     }
+                }
+                ForwardState::Waiting(sleep) => {
+                    ready!(sleep.as_mut().poll(task));
+                    this.connect();
                 }
                 // Polled again after it was ready, which no caller should do.
                 ForwardState::Done => return Poll::Pending,

@@ -131,6 +131,9 @@ impl ForwardExchange {
                     self.note_progress();
                     return Poll::Pending;
                 }
+                Poll::Ready(Ok(ResponsePiece::Head { status, .. })) if self.begin_retry(status) => {
+                    return Poll::Pending;
+                }
                 Poll::Ready(Ok(ResponsePiece::Head { status, fields, is_last })) if status.code() >= 200 => {
                     Some(self.on_stream_head(status, &fields, is_last))
                 }
