@@ -142,7 +142,7 @@ pub struct BackendRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeouts {
-    /// From the request's head to the end of the response; the response is 504.
+    /// From the last byte of the request to the head of the response; otherwise the response is 504.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_ms: Option<u64>,
     /// As `request_ms`, for each try of a backend.

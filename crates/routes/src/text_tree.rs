@@ -11,17 +11,41 @@ pub(crate) struct TextTree<T> {
 pub(crate) struct TextNode<T> {
     /// Bytes after those of the parent.
     text: Box<[u8]>,
-    /// First byte of each child, in order, and its index.
-    children: Vec<(u8, u32)>,
+    /// First bytes of the children, as bits.
+    firsts: [u64; 4],
+    /// Indices of the children, in the order of their first bytes.
+    children: Vec<u32>,
     parent: Option<u32>,
     /// Bytes from the root to the end of the text.
     depth: u32,
     pub(crate) value: T,
 }
 
+impl<T> TextNode<T> {
+    /// Child whose text begins with this byte, or the position that it would have.
+    fn child(&self, first: u8) -> Result<u32, usize> {
+        let (word, bit) = (usize::from(first >> 6), 1_u64 << (first & 63));
+        let before = self.firsts[..word].iter().map(|bits| bits.count_ones()).sum::<u32>();
+        let position = (before + (self.firsts[word] & (bit - 1)).count_ones()) as usize;
+        if self.firsts[word] & bit == 0 { Err(position) } else { Ok(self.children[position]) }
+    }
+
+    fn insert(&mut self, first: u8, position: usize, child: u32) {
+        self.firsts[usize::from(first >> 6)] |= 1 << (first & 63);
+        self.children.insert(position, child);
+    }
+}
+
 impl<T: Default> Default for TextTree<T> {
     fn default() -> Self {
-        let root = TextNode { text: [].into(), children: Vec::new(), parent: None, depth: 0, value: T::default() };
+        let root = TextNode {
+            text: [].into(),
+            firsts: [0; 4],
+            children: Vec::new(),
+            parent: None,
+            depth: 0,
+            value: T::default(),
+        };
         Self { nodes: vec![root] }
     }
 }
@@ -31,12 +55,11 @@ impl<T: Default> TextTree<T> {
     pub(crate) fn value(&mut self, text: &[u8]) -> &mut T {
         let (mut at, mut rest) = (0, text);
         while let Some(first) = rest.first() {
-            let position = self.nodes[at].children.binary_search_by_key(first, |(byte, _)| *byte);
-            let child = match position {
-                Ok(position) => self.nodes[at].children[position].1 as usize,
+            let child = match self.nodes[at].child(*first) {
+                Ok(child) => child as usize,
                 Err(position) => {
                     let child = self.add(rest, at as u32, text.len());
-                    self.nodes[at].children.insert(position, (*first, child));
+                    self.nodes[at].insert(*first, position, child);
                     return &mut self.nodes[child as usize].value;
                 }
             };
@@ -50,6 +73,7 @@ impl<T: Default> TextTree<T> {
     fn add(&mut self, text: &[u8], parent: u32, depth: usize) -> u32 {
         let node = TextNode {
             text: text.into(),
+            firsts: [0; 4],
             children: Vec::new(),
             parent: Some(parent),
             depth: depth as u32,
@@ -65,9 +89,9 @@ impl<T: Default> TextTree<T> {
         let (start, end): (Box<[u8]>, Box<[u8]>) = (start.into(), end.into());
         let depth = self.nodes[child].depth as usize - end.len();
         let between = self.add(&start, parent as u32, depth);
-        let of_parent = self.nodes[parent].children.iter_mut().find(|(byte, _)| *byte == start[0]);
-        of_parent.into_iter().for_each(|(_, index)| *index = between);
-        self.nodes[between as usize].children.push((end[0], child as u32));
+        let of_parent = self.nodes[parent].children.iter_mut().find(|index| **index as usize == child);
+        of_parent.into_iter().for_each(|index| *index = between);
+        self.nodes[between as usize].insert(end[0], 0, child as u32);
         let child = &mut self.nodes[child];
         (child.text, child.parent) = (end, Some(between));
         between as usize
@@ -82,10 +106,13 @@ impl<T> TextTree<T> {
         loop {
             step(node.text.len());
             let Some(first) = rest.first() else { return node };
-            let Ok(position) = node.children.binary_search_by_key(first, |(byte, _)| *byte) else { return node };
-            let child = &self.nodes[node.children[position].1 as usize];
-            let Some(after) = rest.strip_prefix(&*child.text) else { return node };
-            (node, rest) = (child, after);
+            let Ok(child) = node.child(*first) else { return node };
+            let child = &self.nodes[child as usize];
+            // The first byte is known to be the same.
+            if child.text.len() > 1 && !rest.starts_with(&child.text) {
+                return node;
+            }
+            (node, rest) = (child, &rest[child.text.len()..]);
         }
     }
 
