@@ -1,5 +1,7 @@
 //! Reports on the work of the server: logs, counters, status and traces.
 
+#![warn(unreachable_pub)]
+
 pub mod log;
 pub mod metrics;
 pub mod status;

@@ -2,6 +2,8 @@
 //!
 //! This room knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` the data after it.
 
+#![warn(unreachable_pub)]
+
 pub mod alerts;
 mod data_sessions;
 mod early_sessions;
