@@ -144,6 +144,14 @@ fn in_place(place: OptionContext, node: &str) -> String {
         OptionContext::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         OptionContext::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
         OptionContext::Traces => format!("traces {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Store => {
+            let url = match node.split(' ').next() {
+                Some("url") => "",
+                Some("endpoint") => "url \"kubernetes://a\"\n",
+                _ => "url \"valkey://a\"\n",
+            };
+            format!("store {{\n {url}{node}\n}}\n{site}\n")
+        }
         OptionContext::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
         OptionContext::Upstream => {
             let servers = "server \"http://[::1]:80\"\n server \"https://[::1]\"";
@@ -189,9 +197,10 @@ fn each_example_changes_something() {
         if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
             .contains(&option.name)
             || ["tls-ca-file", "tls-certificate", "require-tls", "implicit-tls", "write"].contains(&option.name)
-            || ["include", "snippet", "use"].contains(&option.name)
+            || ["include", "snippet", "use", "password-file", "key-file"].contains(&option.name)
+            || (place, option.name) == (OptionContext::Store, "url")
         {
-            // Their files are read.
+            // Their files are read, and a store without a URL is an error.
             return;
         }
         // The defaults for all sites show in a site.

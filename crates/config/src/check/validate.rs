@@ -38,6 +38,7 @@ impl Config {
             limits: &self.limits,
             automatic: &self.automatic_certificates,
             traces: self.traces.as_ref(),
+            store: self.store.as_ref(),
         };
         for finding in Blocks::CHECKED.into_iter().flat_map(|block| blocks.faults(block, &(0..0))) {
             ConfigReader { source: source.clone(), diagnostics: &mut diagnostics }.error(finding);

@@ -27,6 +27,7 @@ use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
 use super::route::{PathPattern, RouteConfig};
 use super::rules::{ClientPattern, RulesConfig};
+use super::store::StoreConfig;
 use super::tls::{KernelTlsConfig, Tls};
 use super::traces::Traces;
 use super::traffic::{Mirror, ResponseRewrites, Retry, Split};
@@ -57,6 +58,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Traces, if they are kept.
     pub traces: Option<Traces>,
+    /// Store that several instances share, if there is one.
+    pub store: Option<StoreConfig>,
     /// Maps of the expression language.
     pub maps: Vec<Arc<Map>>,
     /// Files of secrets, by name.

@@ -661,7 +661,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     ),
     needs_nothing(
         CADDY,
-        &["storage", "storage_clean_interval", "storage_check", "persist_config"],
+        &["storage_clean_interval", "storage_check", "persist_config"],
         "certificates are stored in the state directory",
     ),
     needs_nothing(

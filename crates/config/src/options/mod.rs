@@ -19,6 +19,7 @@ mod rules;
 mod server;
 mod site;
 pub(crate) mod spellings;
+mod store;
 mod tls;
 mod traces;
 mod traffic;
@@ -32,6 +33,7 @@ use crate::model::gateway::GatewayConfig;
 use crate::model::module::{ModuleConfig, ModulesConfig};
 use crate::model::response_caching::ResponseCaching;
 use crate::model::rules::RulesConfig;
+use crate::model::store::StoreConfig;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
@@ -191,6 +193,7 @@ pub(super) enum OptionSetter {
     Upstream(fn(&mut UpstreamConfig, &Values)),
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
+    Store(fn(&mut StoreConfig, &Values)),
     Ftp(fn(&mut FtpConfig, &Values)),
     /// Cases of a map.
     Map(fn(&mut MapDraft, &Values)),
@@ -224,6 +227,7 @@ impl OptionSetter {
             Self::Upstream(_) => matches!(place, Place::Upstream),
             Self::Confinement(_) => matches!(place, Place::Confinement),
             Self::Traces(_) => matches!(place, Place::Traces),
+            Self::Store(_) => matches!(place, Place::Store),
             Self::Ftp(_) => matches!(place, Place::Ftp),
             Self::Block(block) => block.fits(place),
             Self::Map(_) => matches!(place, Place::Map),
@@ -260,7 +264,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 33] = [
+pub(super) static SECTIONS: [Section; 34] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -432,6 +436,7 @@ pub(super) static SECTIONS: [Section; 33] = [
         places: &[OptionContext::Upstream],
         options: upstream::OPTIONS,
     },
+    Section { title: "Store", doc: store::DOC, places: &[OptionContext::Store], options: store::OPTIONS },
     Section { title: "Traces", doc: traces::DOC, places: &[OptionContext::Traces], options: traces::OPTIONS },
     Section {
         title: "Server",
@@ -484,11 +489,12 @@ pub(super) enum OptionContext {
     AutomaticCertificates,
     Confinement,
     Traces,
+    Store,
 }
 
 impl OptionContext {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 20] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::Top,
         Self::Site,
         Self::Map,
@@ -509,6 +515,7 @@ impl OptionContext {
         Self::AutomaticCertificates,
         Self::Confinement,
         Self::Traces,
+        Self::Store,
     ];
 
     /// True for blocks of scripts and applications.
@@ -529,6 +536,7 @@ impl OptionContext {
             | Self::AutomaticCertificates
             | Self::Confinement
             | Self::Map
+            | Self::Store
             | Self::Traces => matches!(outer, Self::Top),
             Self::Files
             | Self::Ftp
@@ -575,6 +583,7 @@ impl OptionContext {
             Self::AutomaticCertificates => "in `automatic-certificates`",
             Self::Confinement => "in `confinement`",
             Self::Traces => "in `traces`",
+            Self::Store => "in `store`",
         }
     }
 }

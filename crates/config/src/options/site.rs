@@ -58,6 +58,19 @@ pub(super) static TOP: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "store",
+        doc: "Store that several instances share: certificates, session keys, rate limits, purges and bans.",
+        example: r#"store { url "valkey://127.0.0.1" }"#,
+        known_as: KnownAs {
+            nginx: &["zone_sync", "zone_sync_server"],
+            apache: &["SSLSessionCache", "socache"],
+            caddy: &["storage"],
+            others: &["peers", "stick-table peers", "redis", "valkey", "consul", "zone_sync", "cluster"],
+        },
+        set: OptionSetter::Block(OptionContext::Store),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "traces",
         doc: "Distributed tracing: joins requests to W3C traces and exports spans to OpenTelemetry.",
         example: r#"traces { endpoint "http://localhost:4318" }"#,

@@ -21,6 +21,7 @@ use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::module::{ModuleConfig, ModulesConfig};
 use crate::model::response_caching::ResponseCaching;
 use crate::model::rules::RulesConfig;
+use crate::model::store::StoreConfig;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
@@ -57,6 +58,7 @@ pub(crate) struct ConfigDraft {
     modules: ModulesConfig,
     /// If there is such a block.
     traces: Option<Traces>,
+    store: Option<StoreConfig>,
     shared: SiteDefaults,
     /// Place of the access log of all sites in the text.
     pub(crate) access_log_place: Option<(Arc<ConfigSource>, Range<usize>, Option<AccessLog>)>,
@@ -199,6 +201,7 @@ impl ConfigDraft {
                 | OptionSetter::Confinement(_)
                 | OptionSetter::Ftp(_)
                 | OptionSetter::Map(_)
+                | OptionSetter::Store(_)
                 | OptionSetter::Traces(_) => {
                     // `OptionSetter::fits` keeps them out of this place.
                 }
@@ -232,6 +235,9 @@ impl ConfigDraft {
         if place == OptionContext::Traces {
             self.traces.get_or_insert_default();
         }
+        if place == OptionContext::Store {
+            self.store.get_or_insert_default();
+        }
         let Some(document) = setting.children else { return };
         for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
             match setting.option.set {
@@ -241,6 +247,7 @@ impl ConfigDraft {
                 OptionSetter::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
                 OptionSetter::Modules(set) => set(&mut self.modules, &setting.values),
                 OptionSetter::Confinement(set) => set(&mut self.confinement, &setting.values),
+                OptionSetter::Store(set) => set(self.store.get_or_insert_default(), &setting.values),
                 OptionSetter::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
                 _ => {}
             }
@@ -256,6 +263,7 @@ impl ConfigDraft {
             limits: &self.limits,
             automatic: &self.automatic_certificates,
             traces: self.traces.as_ref(),
+            store: self.store.as_ref(),
         }
     }
 
@@ -371,6 +379,7 @@ impl ConfigDraft {
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
             traces: self.traces,
+            store: self.store,
             maps: self.expressions.maps(),
             secrets: self.expressions.secrets(),
             routes: None,

@@ -7,6 +7,7 @@ mod network;
 mod open_redirect;
 mod parse;
 mod rules;
+mod store;
 mod traces;
 mod upstream;
 mod web;
@@ -30,6 +31,7 @@ pub(super) use upstream::parse_server_address;
 
 use crate::model::gateway::ProgramUser;
 use crate::model::module::{CompiledDirectory, OutgoingHost};
+use crate::model::store::{StoreEndpoint, StorePlace};
 use crate::model::traces::CollectorUrl;
 use crate::model::upstream::{HashKey, UpstreamServerAddress};
 use crate::model::*;
@@ -47,6 +49,10 @@ pub(super) enum ValueKind {
     Ratio,
     /// URL of a collector.
     CollectorUrl,
+    /// Address of a store.
+    Store,
+    /// URL of an engine of a store.
+    StoreEndpoint,
     /// A number of bytes.
     Size { min: u64, max: u64 },
     /// A number of bytes, or `auto`.
@@ -185,6 +191,8 @@ impl ValueKind {
             Self::Count { min, max } => format!("a number{}", range(&min, &max, max == u64::MAX)),
             Self::CountOrAuto { min, max } => format!("`auto` or a number{}", range(&min, &max, false)),
             Self::Ratio => "a number from 0 to 1".into(),
+            Self::Store => "the address of a store, such as `\"valkey://HOST\"`".into(),
+            Self::StoreEndpoint => "a URL such as `\"https://HOST:PORT\"`".into(),
             Self::CollectorUrl => "the URL of a collector, such as `\"http://HOST:4318\"`".into(),
             Self::Size { min, max } => {
                 format!("a size such as `\"16KiB\"`{}", range(&format_size(min), &format_size(max), max == u64::MAX))
@@ -283,6 +291,8 @@ pub(super) enum OptionValue {
     Number(u64),
     Ratio(f64),
     CollectorUrl(CollectorUrl),
+    Store(StorePlace),
+    StoreEndpoint(StoreEndpoint),
     Duration(Duration),
     Text(String),
     Host(HostPattern),
@@ -433,6 +443,8 @@ impl Values {
         number: Number -> u64;
         ratio: Ratio -> f64;
         collector_url: CollectorUrl -> CollectorUrl;
+        store: Store -> StorePlace;
+        store_endpoint: StoreEndpoint -> StoreEndpoint;
         duration: Duration -> Duration;
         text: Text -> String;
         server_address: ServerAddress -> UpstreamServerAddress;

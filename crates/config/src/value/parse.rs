@@ -10,6 +10,7 @@ use super::log::{parse_log_format, parse_log_target};
 use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
 use super::network::{parse_host, parse_host_suffix, parse_ipv4_address, parse_listen, parse_mode};
 use super::rules::*;
+use super::store::{parse_store, parse_store_endpoint};
 use super::traces::{parse_collector_url, parse_ratio};
 use super::upstream::{
     parse_cookie_name, parse_cookie_test, parse_forward_host, parse_forward_target, parse_gateway_target,
@@ -104,6 +105,8 @@ pub(crate) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Resu
         ValueKind::Choice(words) => parse_choice(text()?, words).map(OptionValue::Text),
         ValueKind::Text => Ok(OptionValue::Text(text()?.to_owned())),
         ValueKind::CollectorUrl => parse_collector_url(text()?).map(OptionValue::CollectorUrl),
+        ValueKind::Store => parse_store(text()?, directory).map(OptionValue::Store),
+        ValueKind::StoreEndpoint => parse_store_endpoint(text()?).map(OptionValue::StoreEndpoint),
         ValueKind::Host => parse_host(text()?).map(OptionValue::Host),
         ValueKind::HostSuffix => parse_host_suffix(text()?).map(OptionValue::Text),
         ValueKind::Ipv4Address => parse_ipv4_address(text()?).map(OptionValue::Text),

@@ -1,0 +1,72 @@
+//! Store of a simulation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Expected, FleetEvent, StoreReply, StoreRequest};
+
+#[derive(Default)]
+pub(super) struct SimulatedStore {
+    values: BTreeMap<String, (Vec<u8>, u64)>,
+    version: u64,
+    pub(super) requests: u64,
+    /// Numbers of purges that were events of the store at some time, where members read them.
+    seen: BTreeSet<u64>,
+}
+
+impl SimulatedStore {
+    pub(super) fn carry_out(&mut self, request: StoreRequest, unix_ms: u64) -> StoreReply {
+        self.requests += 1;
+        match request {
+            StoreRequest::Get(key) => {
+                StoreReply::Entry(self.values.get(&key).map(|(value, version)| (value.clone(), version.to_string())))
+            }
+            StoreRequest::Put { key, value, expect } => {
+                let known = self.values.get(&key).map(|(_, version)| version.to_string());
+                let is_expected = match expect {
+                    Expected::Any => true,
+                    Expected::Absent => known.is_none(),
+                    Expected::Version(version) => known == Some(version),
+                };
+                if !is_expected {
+                    return StoreReply::Conflict;
+                }
+                self.note(&key, &value);
+                self.version += 1;
+                self.values.insert(key, (value, self.version));
+                StoreReply::Done(self.version.to_string())
+            }
+            StoreRequest::Delete(key) => {
+                self.values.remove(&key);
+                StoreReply::Deleted
+            }
+            StoreRequest::List(folder) => {
+                let within = self.values.range(format!("{folder}/")..format!("{folder}0"));
+                StoreReply::Entries(within.map(|(key, (value, _))| (key.clone(), value.clone())).collect())
+            }
+            StoreRequest::Time => StoreReply::Time(Some(unix_ms)),
+        }
+    }
+
+    pub(super) fn wipe(&mut self) {
+        self.values.clear();
+    }
+
+    /// True if this purge was an event at some time.
+    pub(super) fn has_seen(&self, purge: u64) -> bool {
+        self.seen.contains(&purge)
+    }
+
+    fn note(&mut self, key: &str, value: &[u8]) {
+        if !key.starts_with("events/") {
+            return;
+        }
+        let Ok(event) = serde_json::from_slice::<FleetEvent>(value) else { return };
+        // After a loss of all values, members do not reach an event that follows no other.
+        let number = key.strip_prefix("events/").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let is_reached = number == 1 || self.values.contains_key(&format!("events/{:016}", number.saturating_sub(1)));
+        if !is_reached || !self.values.contains_key("meta") {
+            return;
+        }
+        self.seen.extend(event.payload.parse::<u64>());
+    }
+}

@@ -1,0 +1,147 @@
+//! Consul's key-value store (HTTP API, "KV Store"). Its index of changes is the version; `?cas=` compares it.
+
+use base64ct::{Base64, Encoding};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde::Deserialize;
+use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
+
+use super::rest::{RestClient, RestResponse};
+use super::{
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3,
+};
+
+/// Store of Consul.
+#[derive(Debug)]
+pub(super) struct ConsulStore {
+    client: RestClient,
+    prefix: String,
+    headers: HeaderMap,
+    abilities: StoreAbilities,
+}
+
+/// Entry as Consul reports it.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ConsulEntry {
+    key: String,
+    value: Option<String>,
+    modify_index: u64,
+}
+
+impl ConsulStore {
+    pub(super) fn new(
+        endpoint: &StoreEndpoint,
+        prefix: &str,
+        config: &StoreConfig,
+        abilities: StoreAbilities,
+    ) -> Result<Self, StoreError> {
+        let mut headers = HeaderMap::new();
+        if let Some(path) = &config.password_file {
+            let token = StoreConfig::read_secret(path).map_err(|error| StoreError::Wrong(error.to_string()))?;
+            let mut token = HeaderValue::from_bytes(&token).map_err(|error| StoreError::Wrong(error.to_string()))?;
+            token.set_sensitive(true);
+            headers.insert("X-Consul-Token", token);
+        }
+        Ok(Self { client: RestClient::new(endpoint, config)?, prefix: prefix.to_owned(), headers, abilities })
+    }
+
+    async fn send(&self, method: Method, key: &str, query: &str, content: Bytes) -> Result<RestResponse, StoreError> {
+        let target = format!("/v1/kv/{}/{key}{query}", self.prefix);
+        self.client.send(method, &target, self.headers.clone(), content).await
+    }
+
+    fn entries(response: &RestResponse) -> Result<Vec<ConsulEntry>, StoreError> {
+        serde_json::from_slice(&response.content).map_err(|error| StoreError::Wrong(error.to_string()))
+    }
+
+    fn entry(found: ConsulEntry) -> Result<Entry, StoreError> {
+        let value = Base64::decode_vec(found.value.as_deref().unwrap_or_default());
+        let value = value.map_err(|error| StoreError::Wrong(error.to_string()))?;
+        Ok(Entry { value, version: StoredVersion(found.modify_index.to_string()) })
+    }
+}
+
+impl SharedStore for ConsulStore {
+    fn abilities(&self) -> StoreAbilities {
+        self.abilities
+    }
+
+    fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
+        Box::pin(async move {
+            // Without `consistent`, a leader that was cut off may respond with an old value.
+            let response = self.send(Method::GET, key.as_str(), "?consistent", Bytes::new()).await?;
+            match response.status {
+                StatusCode::NOT_FOUND => Ok(None),
+                StatusCode::OK => Self::entries(&response)?.pop().map(Self::entry).transpose(),
+                _ => Err(response.error()),
+            }
+        })
+    }
+
+    fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
+        Box::pin(async move {
+            let query = match expect {
+                Expectation::Any => String::new(),
+                Expectation::Absent => "?cas=0".to_owned(),
+                Expectation::Version(version) => match version.0.parse::<u64>() {
+                    Ok(index) => format!("?cas={index}"),
+                    Err(_) => return Ok(Put::Conflict),
+                },
+            };
+            let response = self.send(Method::PUT, key.as_str(), &query, Bytes::copy_from_slice(value)).await?;
+            match (response.status, response.content.trim_ascii()) {
+                (StatusCode::OK, b"false") => Ok(Put::Conflict),
+                (StatusCode::OK, b"true") => {
+                    // The response has no version. A later one makes the next comparison fail, which is safe.
+                    let entry = self.get(key).await?;
+                    match entry {
+                        Some(entry) if entry.value == value => Ok(Put::Done(entry.version)),
+                        _ => Ok(Put::Done(StoredVersion("unknown".to_owned()))),
+                    }
+                }
+                (StatusCode::OK, _) => Err(StoreError::Wrong("neither true nor false".to_owned())),
+                _ => Err(response.error()),
+            }
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let response = self.send(Method::DELETE, key.as_str(), "", Bytes::new()).await?;
+            if response.status == StatusCode::OK { Ok(()) } else { Err(response.error()) }
+        })
+    }
+
+    fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
+        Box::pin(async move {
+            let response = self.send(Method::GET, &format!("{folder}/"), "?recurse&consistent", Bytes::new()).await?;
+            let found = match response.status {
+                StatusCode::NOT_FOUND => return Ok(Vec::new()),
+                StatusCode::OK => Self::entries(&response)?,
+                _ => return Err(response.error()),
+            };
+            if found.len() > LIST_MAX {
+                return Err(StoreError::TooLarge);
+            }
+            let mut entries = Vec::with_capacity(found.len());
+            for entry in found {
+                let name = entry.key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'));
+                let key = name.and_then(|name| StoreKey::new(name).ok()).filter(|key| key.folder() == folder.as_str());
+                if let Some(key) = key {
+                    entries.push((key, Self::entry(entry)?));
+                }
+            }
+            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            Ok(entries)
+        })
+    }
+
+    fn time(&self) -> Pending<'_, Option<EngineTime>> {
+        Box::pin(async move {
+            let response =
+                self.client.send(Method::GET, "/v1/status/leader", self.headers.clone(), Bytes::new()).await?;
+            Ok(s3::time_of(&response.headers))
+        })
+    }
+}

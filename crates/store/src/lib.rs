@@ -1,0 +1,201 @@
+//! Stores that several instances share: a directory, Valkey or Redis, S3, Consul, Kubernetes.
+//!
+//! A store holds small values by key. [`SharedStore::put`] compares and sets in one step; leases and ordered events are built
+//! on it (`crates/fleet`), so that all engines have them with the same guarantees. Engines are not trusted: each
+//! operation has a time limit, each response a size limit, and a wrong response is an error.
+
+#![warn(unreachable_pub)]
+
+mod consul;
+mod directory;
+mod key;
+mod kubernetes;
+mod measured;
+mod rest;
+mod s3;
+mod sealed;
+#[cfg(feature = "valkey")]
+mod valkey;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tailcoat_config::{StoreAbilities, StoreConfig, StorePlace};
+
+pub use key::{KeyError, StoreKey};
+pub use measured::{Measured, StoreCounts};
+
+/// Result of an operation, some time later.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Largest number of entries of a list; further ones are an error.
+pub const LIST_MAX: usize = 20_000;
+
+/// Largest response of an engine, in bytes, above the size of its value.
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+
+/// Values by key.
+pub trait SharedStore: Send + Sync + fmt::Debug {
+    /// Abilities of the engine.
+    fn abilities(&self) -> StoreAbilities;
+
+    /// Value of a key.
+    fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>>;
+
+    /// Sets the value of a key if it is as expected.
+    fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put>;
+
+    /// Removes a key. Only for keys that are never set by [`Expectation::Version`], because a late writer may set them again.
+    fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()>;
+
+    /// Entries below a folder of keys, in the order of keys.
+    fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>>;
+
+    /// Counts requests of many keys; returns the backlog of each in nanoseconds, by the engine's clock.
+    fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
+        let _ = charges;
+        Box::pin(async { Err(StoreError::Unable) })
+    }
+
+    /// Time of the engine, in milliseconds since 1970, if it tells one. The flag is its accuracy, in milliseconds.
+    fn time(&self) -> Pending<'_, Option<EngineTime>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// Value with its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Value.
+    pub value: Vec<u8>,
+    /// Changes with each change of the value.
+    pub version: StoredVersion,
+}
+
+/// Version of a value; no two changes of a key have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoredVersion(pub String);
+
+/// State of a key that a change needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expectation<'a> {
+    /// Any state.
+    Any,
+    /// No value.
+    Absent,
+    /// Value of this version.
+    Version(&'a StoredVersion),
+}
+
+/// Result of [`SharedStore::put`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The value is set, and has this version.
+    Done(StoredVersion),
+    /// The key was not as expected; nothing changed.
+    Conflict,
+}
+
+/// Requests of one key since the last charge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitCharge {
+    /// Hash of the limit and the key.
+    pub key: u64,
+    /// Requests times the interval of the limit, in nanoseconds.
+    pub cost_ns: u64,
+    /// Largest backlog that is kept, in nanoseconds.
+    pub backlog_ns_max: u64,
+}
+
+/// Time of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineTime {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Accuracy, in milliseconds.
+    pub accuracy_ms: u64,
+}
+
+/// Reason why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The engine cannot be reached.
+    Unreachable(String),
+    /// The operation took longer than its time limit. It may have been carried out.
+    TimedOut,
+    /// The engine rejects this user.
+    Denied(String),
+    /// The engine is overloaded, or has no space.
+    Busy(String),
+    /// The response is not one of this engine.
+    Wrong(String),
+    /// A value or response is larger than its limit.
+    TooLarge,
+    /// The engine cannot do this.
+    Unable,
+}
+
+impl StoreError {
+    /// Advice for the operator.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) | Self::TimedOut => {
+                "instances continue without it; check the engine and the network to it"
+            }
+            Self::Denied(_) => "check `username` and `password-file`, and what this user may do",
+            Self::Busy(_) => "give the engine more memory, disk or CPU time",
+            Self::Wrong(_) => "check `url`, and `key-file` on all instances; another program may use these keys",
+            Self::TooLarge => "another program may use these keys; choose another prefix",
+            Self::Unable => "share less, or use another engine",
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(reason) => write!(f, "the store cannot be reached: {reason}"),
+            Self::TimedOut => f.write_str("the store did not respond in time"),
+            Self::Denied(reason) => write!(f, "the store denies access: {reason}"),
+            Self::Busy(reason) => write!(f, "the store is busy: {reason}"),
+            Self::Wrong(reason) => write!(f, "unexpected response of the store: {reason}"),
+            Self::TooLarge => f.write_str("a value of the store is too large"),
+            Self::Unable => f.write_str("the engine of the store cannot do this"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Opens the store of a configuration. Connects only when an operation needs it.
+///
+/// # Errors
+/// A file cannot be read, or this build lacks the engine.
+pub fn open(config: &StoreConfig) -> Result<Arc<Measured>, StoreError> {
+    let wrong = |error: &dyn fmt::Display| StoreError::Wrong(error.to_string());
+    let place = config.place.as_ref().ok_or_else(|| wrong(&"the store has no `url`"))?;
+    let store: Box<dyn SharedStore> = match place {
+        StorePlace::Directory(path) => Box::new(directory::DirectoryStore::new(path.clone(), place.abilities())),
+        #[cfg(feature = "valkey")]
+        StorePlace::Valkey(valkey) => Box::new(valkey::ValkeyStore::new(valkey, config, place.abilities())?),
+        #[cfg(not(feature = "valkey"))]
+        StorePlace::Valkey(_) => return Err(wrong(&"this build of tailcoat has no Valkey; use a packaged build")),
+        StorePlace::S3 { bucket, prefix } => Box::new(s3::S3Store::new(bucket, prefix, config, place.abilities())?),
+        StorePlace::Consul { endpoint, prefix } => {
+            Box::new(consul::ConsulStore::new(endpoint, prefix, config, place.abilities())?)
+        }
+        StorePlace::Kubernetes { namespace, prefix } => {
+            Box::new(kubernetes::KubernetesStore::new(namespace, prefix, config, place.abilities())?)
+        }
+    };
+    let store = match &config.key_file {
+        None => store,
+        Some(path) => {
+            let secret = StoreConfig::read_secret(path).map_err(|error| wrong(&error))?;
+            Box::new(sealed::SealedStore::new(store, &secret)?)
+        }
+    };
+    Ok(Arc::new(Measured::new(store, config.timeout)))
+}

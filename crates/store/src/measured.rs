@@ -1,0 +1,110 @@
+//! Time limits and counts of operations.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tailcoat_config::StoreAbilities;
+use tokio::time::timeout;
+
+use super::{EngineTime, Entry, Expectation, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey};
+
+/// Store whose operations have a time limit and are counted.
+#[derive(Debug)]
+pub struct Measured {
+    store: Box<dyn SharedStore>,
+    limit: Duration,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    operations: AtomicU64,
+    errors: AtomicU64,
+    timeouts: AtomicU64,
+    nanoseconds: AtomicU64,
+    is_away: AtomicBool,
+}
+
+/// Counts of operations since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounts {
+    /// Operations.
+    pub operations: u64,
+    /// Operations that failed; those that took too long included.
+    pub errors: u64,
+    /// Operations that took too long.
+    pub timeouts: u64,
+    /// Time of all operations.
+    pub time: Duration,
+    /// True if the latest operation failed.
+    pub is_away: bool,
+}
+
+impl Measured {
+    pub(super) fn new(store: Box<dyn SharedStore>, limit: Duration) -> Self {
+        Self { store, limit, counts: Counts::default() }
+    }
+
+    /// Counts of operations since the start.
+    pub fn counts(&self) -> StoreCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        StoreCounts {
+            operations: read(&self.counts.operations),
+            errors: read(&self.counts.errors),
+            timeouts: read(&self.counts.timeouts),
+            time: Duration::from_nanos(read(&self.counts.nanoseconds)),
+            is_away: self.counts.is_away.load(Ordering::Relaxed),
+        }
+    }
+
+    fn measure<'a, T: Send + 'a>(
+        &'a self,
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> Pending<'a, T> {
+        Box::pin(async move {
+            let start = Instant::now();
+            let result = timeout(self.limit, operation).await.unwrap_or(Err(StoreError::TimedOut));
+            let add = |count: &AtomicU64, number| count.fetch_add(number, Ordering::Relaxed);
+            add(&self.counts.operations, 1);
+            add(&self.counts.nanoseconds, start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX));
+            add(&self.counts.errors, result.is_err().into());
+            add(&self.counts.timeouts, matches!(result, Err(StoreError::TimedOut)).into());
+            self.counts.is_away.store(result.is_err(), Ordering::Relaxed);
+            result
+        })
+    }
+}
+
+impl SharedStore for Measured {
+    fn abilities(&self) -> StoreAbilities {
+        self.store.abilities()
+    }
+
+    fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
+        self.measure(self.store.get(key))
+    }
+
+    fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
+        if value.len() > self.abilities().value_bytes_max {
+            return Box::pin(async { Err(StoreError::TooLarge) });
+        }
+        self.measure(self.store.put(key, value, expect))
+    }
+
+    fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        self.measure(self.store.delete(key))
+    }
+
+    fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
+        self.measure(self.store.list(folder))
+    }
+
+    fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
+        self.measure(self.store.charge(charges))
+    }
+
+    fn time(&self) -> Pending<'_, Option<EngineTime>> {
+        self.measure(self.store.time())
+    }
+}

@@ -1,0 +1,107 @@
+//! Encryption of values, so that the engine and its other users can neither read nor forge them.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use tailcoat_config::StoreAbilities;
+
+use super::{EngineTime, Entry, Expectation, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey};
+
+/// Shortest secret, in bytes.
+const SECRET_BYTES_MIN: usize = 32;
+
+const KEY_BYTES: usize = 32;
+
+/// Bytes that encryption adds: nonce and tag.
+const OVERHEAD_BYTES: usize = NONCE_LEN + 16;
+
+/// Store that encrypts all values. Their keys are authenticated, so that a value cannot be moved to another key.
+pub(super) struct SealedStore {
+    store: Box<dyn SharedStore>,
+    cipher: RandomizedNonceKey,
+}
+
+struct CipherKeyBytes;
+
+impl KeyType for CipherKeyBytes {
+    fn len(&self) -> usize {
+        KEY_BYTES
+    }
+}
+
+impl SealedStore {
+    pub(super) fn new(store: Box<dyn SharedStore>, secret: &[u8]) -> Result<Self, StoreError> {
+        if secret.len() < SECRET_BYTES_MIN {
+            return Err(StoreError::Wrong(format!(
+                "the secret of `key-file` is shorter than {SECRET_BYTES_MIN} bytes"
+            )));
+        }
+        let failed = |_| StoreError::Wrong("the secret of `key-file` cannot be used".to_owned());
+        let mut key = [0; KEY_BYTES];
+        let pseudorandom = Salt::new(HKDF_SHA256, b"tailcoat store").extract(secret);
+        let expanded = pseudorandom.expand(&[b"values"], CipherKeyBytes).map_err(failed)?;
+        expanded.fill(&mut key).map_err(failed)?;
+        Ok(Self { store, cipher: RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(failed)? })
+    }
+
+    fn seal(&self, key: &StoreKey, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut sealed = value.to_vec();
+        let nonce = self.cipher.seal_in_place_append_tag(Aad::from(key.as_str()), &mut sealed);
+        let nonce = nonce.map_err(|_| StoreError::Wrong("no random numbers".to_owned()))?;
+        Ok([&nonce.as_ref()[..], &sealed].concat())
+    }
+
+    fn open(&self, key: &StoreKey, entry: Entry) -> Result<Entry, StoreError> {
+        let wrong = || StoreError::Wrong(format!("the value of {key} was not encrypted with this `key-file`"));
+        let (nonce, sealed) = entry.value.split_first_chunk::<NONCE_LEN>().ok_or_else(wrong)?;
+        let mut value = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.cipher.open_in_place(nonce, Aad::from(key.as_str()), &mut value);
+        let length = opened.map_err(|_| wrong())?.len();
+        value.truncate(length);
+        Ok(Entry { value, version: entry.version })
+    }
+}
+
+impl fmt::Debug for SealedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Does not show the key.
+        f.debug_tuple("SealedStore").field(&self.store).finish()
+    }
+}
+
+impl SharedStore for SealedStore {
+    fn abilities(&self) -> StoreAbilities {
+        let abilities = self.store.abilities();
+        StoreAbilities { value_bytes_max: abilities.value_bytes_max - OVERHEAD_BYTES, ..abilities }
+    }
+
+    fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
+        Box::pin(async move { self.store.get(key).await?.map(|entry| self.open(key, entry)).transpose() })
+    }
+
+    fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
+        Box::pin(async move { self.store.put(key, &self.seal(key, value)?, expect).await })
+    }
+
+    fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        self.store.delete(key)
+    }
+
+    fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
+        Box::pin(async move {
+            let entries = self.store.list(folder).await?.into_iter();
+            entries.map(|(key, entry)| self.open(&key, entry).map(|entry| (key, entry))).collect()
+        })
+    }
+
+    // Keys are hashes, and counts say nothing.
+    fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
+        self.store.charge(charges)
+    }
+
+    fn time(&self) -> Pending<'_, Option<EngineTime>> {
+        self.store.time()
+    }
+}

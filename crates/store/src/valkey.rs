@@ -1,0 +1,336 @@
+//! Valkey and Redis: standalone, with Sentinel, or a cluster. A key is a hash of value and version, which a script compares
+//! and sets. Each folder has a set of its keys, because a search of all keys of a shared server is slow.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value,
+};
+use tailcoat_config::{StoreAbilities, StoreConfig, ValkeyPlace, ValkeyTopology};
+use tokio::sync::Mutex;
+
+use super::{
+    EngineTime, Entry, Expectation, LIST_MAX, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
+    StoredVersion,
+};
+
+/// Start of all keys.
+const PREFIX: &str = "tailcoat:";
+
+/// Sets a key if its version is as expected: `*` any, `-` none. Arguments: expected version, new version, value.
+const PUT: &str = "local v = redis.call('HGET', KEYS[1], 'v') \
+                   if ARGV[1] == '-' then if v then return 0 end \
+                   elseif ARGV[1] ~= '*' and v ~= ARGV[1] then return 0 end \
+                   redis.call('HSET', KEYS[1], 'v', ARGV[2], 'd', ARGV[3]) return 1";
+
+/// Adds costs to a backlog that shrinks with the server's time (GCRA). Arguments: cost and largest backlog, in
+/// microseconds. Returns the backlog.
+const CHARGE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
+                      local full = tonumber(redis.call('GET', KEYS[1]) or '0') \
+                      if full < now then full = now end \
+                      full = math.min(full + ARGV[1], now + ARGV[2]) \
+                      local left = full - now \
+                      if left > 0 then redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil(left / 1000) + 1000) end \
+                      return string.format('%.0f', left)";
+
+/// Store of Valkey or Redis.
+pub(super) struct ValkeyStore {
+    client: AnyClient,
+    connection: Mutex<Option<Connection>>,
+    place: String,
+    abilities: StoreAbilities,
+    timeout: Duration,
+}
+
+enum AnyClient {
+    Standalone(Client),
+    Sentinel(Box<Mutex<SentinelClient>>),
+    Cluster(ClusterClient),
+}
+
+/// Connection that many operations share.
+#[derive(Clone)]
+enum Connection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl ValkeyStore {
+    pub(super) fn new(
+        place: &ValkeyPlace,
+        config: &StoreConfig,
+        abilities: StoreAbilities,
+    ) -> Result<Self, StoreError> {
+        let wrong = |error: &dyn fmt::Display| StoreError::Wrong(error.to_string());
+        let read = |path: &std::path::PathBuf| StoreConfig::read_secret(path).map_err(|error| wrong(&error));
+        let password = config.password_file.as_ref().map(read).transpose()?;
+        let password = password.map(String::from_utf8).transpose().map_err(|error| wrong(&error))?;
+        let root_cert = config.authorities.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
+        let certificates = || TlsCertificates { client_tls: None, root_cert: root_cert.clone() };
+        let addresses = place.nodes.iter().map(|(host, port)| match place.is_tls {
+            true => ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None },
+            false => ConnectionAddr::Tcp(host.clone(), *port),
+        });
+        let mut settings = RedisConnectionInfo::default().set_db(place.database.into());
+        if let Some(username) = &config.username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &password {
+            settings = settings.set_password(password);
+        }
+        let info = |address: ConnectionAddr| -> RedisResult<ConnectionInfo> {
+            Ok(address.into_connection_info()?.set_redis_settings(settings.clone()))
+        };
+        let client = match &place.topology {
+            ValkeyTopology::Standalone => {
+                let address = addresses.into_iter().next().ok_or_else(|| wrong(&"no server"))?;
+                let info = info(address).map_err(|error| error_of(&error))?;
+                let client =
+                    if place.is_tls { Client::build_with_tls(info, certificates()) } else { Client::open(info) };
+                AnyClient::Standalone(client.map_err(|error| error_of(&error))?)
+            }
+            ValkeyTopology::Sentinel(primary) => {
+                let builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master);
+                let mut builder =
+                    builder.map_err(|error| error_of(&error))?.set_client_to_redis_db(place.database.into());
+                if let Some(username) = &config.username {
+                    builder = builder.set_client_to_redis_username(username);
+                }
+                if let Some(password) = &password {
+                    builder = builder.set_client_to_redis_password(password);
+                }
+                if place.is_tls {
+                    builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+                    builder = builder.set_client_to_redis_certificates(certificates());
+                    builder = builder.set_client_to_sentinel_certificates(certificates());
+                }
+                AnyClient::Sentinel(Box::new(Mutex::new(builder.build().map_err(|error| error_of(&error))?)))
+            }
+            ValkeyTopology::Cluster => {
+                let nodes = addresses.map(info).collect::<RedisResult<Vec<_>>>().map_err(|error| error_of(&error))?;
+                let mut builder = ClusterClient::builder(nodes).retries(2).connection_timeout(config.timeout);
+                builder = builder.response_timeout(config.timeout);
+                if place.is_tls {
+                    builder = builder.tls(TlsMode::Secure).certs(certificates());
+                }
+                AnyClient::Cluster(builder.build().map_err(|error| error_of(&error))?)
+            }
+        };
+        let timeout = config.timeout;
+        let place = config.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        Ok(Self { client, connection: Mutex::default(), place, abilities, timeout })
+    }
+
+    /// Connection for an operation; a new one after an error.
+    async fn connection(&self) -> RedisResult<Connection> {
+        let mut known = self.connection.lock().await;
+        if let Some(connection) = &*known {
+            return Ok(connection.clone());
+        }
+        let settings = || {
+            let limit = Some(self.timeout);
+            AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit)
+        };
+        let connection = match &self.client {
+            AnyClient::Standalone(client) => {
+                Connection::Single(client.get_multiplexed_async_connection_with_config(&settings()).await?)
+            }
+            AnyClient::Sentinel(client) => {
+                let mut client = client.lock().await;
+                Connection::Single(client.get_async_connection_with_config(&settings()).await?)
+            }
+            AnyClient::Cluster(client) => Connection::Cluster(client.get_async_connection().await?),
+        };
+        Ok(known.insert(connection).clone())
+    }
+
+    async fn query(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
+        let result = match &mut connection {
+            Connection::Single(connection) => connection.req_packed_command(command).await,
+            Connection::Cluster(connection) => connection.req_packed_command(command).await,
+        };
+        match result.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                // A primary that has become a replica rejects changes until the next connection.
+                if error.is_io_error()
+                    || error.is_connection_dropped()
+                    || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+                {
+                    *self.connection.lock().await = None;
+                }
+                Err(error_of(&error))
+            }
+        }
+    }
+
+    async fn read(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(name_of(key)).arg("v").arg("d");
+        match self.query(&command).await? {
+            Value::Array(found) => match found.as_slice() {
+                [Value::Nil, Value::Nil] => Ok(None),
+                [Value::BulkString(version), Value::BulkString(value)] => {
+                    let version = StoredVersion(String::from_utf8_lossy(version).into_owned());
+                    Ok(Some(Entry { value: value.clone(), version }))
+                }
+                _ => Err(StoreError::Wrong(format!("{key} is not a value of tailcoat"))),
+            },
+            _ => Err(StoreError::Wrong(format!("{key} is not a value of tailcoat"))),
+        }
+    }
+}
+
+/// Name of a key. Braces would choose a slot of a cluster; keys have none.
+fn name_of(key: &StoreKey) -> String {
+    format!("{PREFIX}{key}")
+}
+
+/// Name of the set of a folder's keys.
+fn index_of(folder: &str) -> String {
+    format!("{PREFIX}{folder}/*")
+}
+
+fn error_of(error: &RedisError) -> StoreError {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, NoPerm, ReadOnly, TryAgain};
+    let (text, code) = (error.to_string(), error.code().unwrap_or_default());
+    match error.kind() {
+        _ if error.is_timeout() => StoreError::TimedOut,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(NoPerm) => StoreError::Denied(text),
+        _ if ["NOAUTH", "WRONGPASS"].contains(&code) => StoreError::Denied(text),
+        ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => StoreError::Busy(text),
+        _ if ["OOM", "BUSY", "MISCONF"].contains(&code) => StoreError::Busy(text),
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => StoreError::Unreachable(text),
+        _ if error.is_io_error() || error.is_connection_refusal() || error.is_connection_dropped() => {
+            StoreError::Unreachable(text)
+        }
+        _ => StoreError::Wrong(text),
+    }
+}
+
+impl fmt::Debug for ValkeyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Does not show the password.
+        write!(f, "ValkeyStore({})", self.place)
+    }
+}
+
+impl SharedStore for ValkeyStore {
+    fn abilities(&self) -> StoreAbilities {
+        self.abilities
+    }
+
+    fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
+        Box::pin(self.read(key))
+    }
+
+    fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
+        Box::pin(async move {
+            let mut random = [0; 12];
+            aws_lc_rs::rand::fill(&mut random).map_err(|_| StoreError::Busy("no random numbers".to_owned()))?;
+            let version: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let expected = match expect {
+                Expectation::Any => "*",
+                Expectation::Absent => "-",
+                Expectation::Version(version) => &version.0,
+            };
+            if !matches!(expect, Expectation::Version(_)) {
+                // First, so that no key is missing in lists.
+                let mut index = redis::cmd("SADD");
+                index.arg(index_of(key.folder())).arg(key.as_str());
+                self.query(&index).await?;
+            }
+            let mut command = redis::cmd("EVAL");
+            command.arg(PUT).arg(1).arg(name_of(key)).arg(expected).arg(&version).arg(value);
+            match self.query(&command).await? {
+                Value::Int(1) => Ok(Put::Done(StoredVersion(version))),
+                Value::Int(0) => Ok(Put::Conflict),
+                _ => Err(StoreError::Wrong("the script returned no number".to_owned())),
+            }
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        Box::pin(async move {
+            self.query(redis::cmd("DEL").arg(name_of(key))).await?;
+            self.query(redis::cmd("SREM").arg(index_of(key.folder())).arg(key.as_str())).await.map(|_| ())
+        })
+    }
+
+    fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
+        Box::pin(async move {
+            let found = self.query(redis::cmd("SMEMBERS").arg(index_of(folder.as_str()))).await?;
+            let names: Vec<String> =
+                redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
+            if names.len() > LIST_MAX {
+                return Err(StoreError::TooLarge);
+            }
+            let mut keys: Vec<StoreKey> = names.into_iter().filter_map(|name| StoreKey::new(name).ok()).collect();
+            keys.sort_unstable();
+            let mut entries = Vec::with_capacity(keys.len());
+            for key in keys {
+                if let Some(entry) = self.read(&key).await? {
+                    entries.push((key, entry));
+                }
+            }
+            Ok(entries)
+        })
+    }
+
+    fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
+        Box::pin(async move {
+            let mut backlogs = Vec::with_capacity(charges.len());
+            let mut waiting = tokio::task::JoinSet::new();
+            for (index, charge) in charges.iter().enumerate() {
+                let mut command = redis::cmd("EVAL");
+                command.arg(CHARGE).arg(1).arg(format!("{PREFIX}limits/{:016x}", charge.key));
+                command.arg(charge.cost_ns / 1_000).arg(charge.backlog_ns_max / 1_000);
+                let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
+                // The connection sends them together, without waiting for responses.
+                waiting.spawn(async move {
+                    let result = match &mut connection {
+                        Connection::Single(connection) => connection.req_packed_command(&command).await,
+                        Connection::Cluster(connection) => connection.req_packed_command(&command).await,
+                    };
+                    (index, result.and_then(Value::extract_error))
+                });
+            }
+            while let Some(done) = waiting.join_next().await {
+                let (index, result) = done.map_err(|error| StoreError::Wrong(error.to_string()))?;
+                match result {
+                    Ok(value) => {
+                        let text: String =
+                            redis::from_redis_value(value).map_err(|error| StoreError::Wrong(error.to_string()))?;
+                        let left: u64 =
+                            text.parse().map_err(|_| StoreError::Wrong(format!("{text} is not a number")))?;
+                        backlogs.push((index, left.saturating_mul(1_000)));
+                    }
+                    Err(error) => {
+                        if error.is_io_error() || error.is_connection_dropped() {
+                            *self.connection.lock().await = None;
+                        }
+                        return Err(error_of(&error));
+                    }
+                }
+            }
+            backlogs.sort_unstable();
+            Ok(backlogs.into_iter().map(|(_, left)| left).collect())
+        })
+    }
+
+    fn time(&self) -> Pending<'_, Option<EngineTime>> {
+        Box::pin(async move {
+            let found = self.query(&redis::cmd("TIME")).await?;
+            let (seconds, microseconds): (u64, u64) =
+                redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
+            Ok(Some(EngineTime { unix_ms: seconds * 1_000 + microseconds / 1_000, accuracy_ms: 1 }))
+        })
+    }
+}
