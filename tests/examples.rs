@@ -75,6 +75,7 @@ impl StagedExample {
                 ("passwords" | "users", _) => fs::write(path, include_str!("../examples/passwords")).unwrap(),
                 ("blocked" | "cdn-networks", _) => fs::write(path, "192.0.2.128/25\n").unwrap(),
                 ("eab.key" | "api-key", _) => fs::write(path, "c2VjcmV0").unwrap(),
+                ("store.key" | "store.password" | "s3.secret", _) => fs::write(path, "c2VjcmV0".repeat(5)).unwrap(),
                 ("dns-record", _) => {
                     fs::write(path, "#!/bin/sh\n").unwrap();
                     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();

@@ -8,6 +8,7 @@
 mod hook;
 mod order;
 mod schedule;
+mod sharing;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use self::order::{OrderError, Ordering};
 use self::schedule::Validity;
+use self::sharing::Sharing;
 use self::store::{Attempts, Store, StoredCertificate};
 use crate::config::{AutomaticCertificates, CertificateFiles, Config, certificate_name};
 use crate::log::{ServerLog, event};
@@ -40,6 +42,9 @@ const ORDERS_MAX: usize = 2;
 
 /// Longest sleep, because clocks may be set, and another process may do the work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Interval at which an instance looks for certificates of others.
+const SHARED_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval at which a second process checks whether the first has ended.
 const LOCK_INTERVAL: Duration = Duration::from_secs(10);
@@ -59,6 +64,8 @@ struct Manager {
     /// Account, once known.
     account: Mutex<Option<Account>>,
     orders: Semaphore,
+    /// Store that instances share, if certificates are shared.
+    sharing: Option<Sharing>,
     log: ServerLog,
 }
 
@@ -77,6 +84,7 @@ pub struct AcmePlan {
     store: Store,
     validations: Arc<Validations>,
     certificates: Vec<WantedCertificate>,
+    sharing: Option<Sharing>,
 }
 
 /// Certificate and the sites that use it.
@@ -157,6 +165,7 @@ impl AcmePlan {
             spawner,
             store,
             validations: Arc::clone(tls.validations()),
+            sharing: if by_path.is_empty() { None } else { Sharing::of(config)? },
             certificates: by_path.into_values().collect(),
         })
     }
@@ -192,15 +201,20 @@ impl Keeper {
 async fn run(mut plans: UnboundedReceiver<AcmePlan>, log: ServerLog) {
     let mut next = plans.recv().await;
     while let Some(plan) = next.take() {
-        let AcmePlan { settings, spawner, store, validations, certificates } = plan;
+        let AcmePlan { settings, spawner, store, validations, certificates, sharing } = plan;
         let (account, orders) = (Mutex::new(None), Semaphore::new(ORDERS_MAX));
         let log = log.clone();
-        let manager = Arc::new(Manager { settings, spawner, store, validations, account, orders, log });
+        let manager = Arc::new(Manager { settings, spawner, store, validations, account, orders, sharing, log });
+        let answering = manager
+            .sharing
+            .clone()
+            .map(|sharing| tokio::spawn(sharing.answer_challenges(Arc::clone(&manager.validations))));
         // The first process does the work for all that share the directory; the others see the files change.
         let _lock = tokio::select! {
             lock = manager.lock() => lock,
             plan = plans.recv() => {
                 next = plan;
+                answering.iter().for_each(tokio::task::JoinHandle::abort);
                 continue;
             }
         };
@@ -209,12 +223,18 @@ async fn run(mut plans: UnboundedReceiver<AcmePlan>, log: ServerLog) {
         next = loop {
             tokio::select! {
                 plan = plans.recv() => match plan {
-                    Some(plan) if plan.settings == manager.settings => tasks.keep(&manager, plan.certificates),
+                    Some(plan)
+                        if plan.settings == manager.settings
+                            && Sharing::is_same(plan.sharing.as_ref(), manager.sharing.as_ref()) =>
+                    {
+                        tasks.keep(&manager, plan.certificates);
+                    }
                     plan => break plan,
                 },
                 () = tasks.ended(&manager.log) => {}
             }
         };
+        answering.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
@@ -285,17 +305,63 @@ impl Manager {
         }
     }
 
+    /// Longest sleep. Certificates of other instances must arrive before the own expire.
+    fn look_interval(&self) -> Duration {
+        if self.sharing.is_some() { SHARED_LOOK_INTERVAL } else { LOOK_INTERVAL }
+    }
+
     /// Renews a certificate whenever it is due.
     async fn keep(self: Arc<Self>, mut certificate: Managed) {
         loop {
             match self.due(&mut certificate).await {
-                Due::In(wait) => sleep(wait.min(LOOK_INTERVAL)).await,
-                Due::Now => self.renew(&certificate).await,
+                Due::In(wait) => sleep(wait.min(self.look_interval())).await,
+                Due::Now => match &self.sharing {
+                    None => self.renew(&certificate).await,
+                    Some(sharing) => self.renew_once_for_all(sharing, &mut certificate).await,
+                },
             }
         }
     }
 
+    /// Renews a certificate under its lease, unless another instance has it or has renewed it.
+    async fn renew_once_for_all(&self, sharing: &Sharing, certificate: &mut Managed) {
+        let Some(held) = sharing.hold(&name_of(&certificate.path)).await else { return };
+        if matches!(self.due(certificate).await, Due::Now) && held.is_held() {
+            self.renew(certificate).await;
+        }
+    }
+
+    /// Takes what other instances have obtained, or have tried.
+    async fn receive(&self, sharing: &Sharing, certificate: &Managed) {
+        let name = name_of(&certificate.path);
+        // While the store is away, the own certificate is in use.
+        if let Ok(Some(text)) = sharing.read("certificates", &name).await
+            && self.store.is_better(&certificate.path, &text)
+        {
+            let saved = self.store.save_text(&certificate.path, &text).map_err(OrderError::new);
+            match saved.and_then(|()| reload_sites(certificate)) {
+                Ok(()) => {
+                    let names = certificate.names.join(",");
+                    self.log.info(event("certificate received from another instance", &[("names", &names)]));
+                }
+                Err(error) => self.log.error(
+                    event("using certificate of another instance failed", &[("error", &error)]),
+                    "make the state directory writable for the server's user",
+                ),
+            }
+        }
+        if let Ok(Some(attempts)) = sharing.read_json::<Attempts>("attempts", &name).await
+            && attempts != self.store.attempts(&certificate.path)
+        {
+            // Without it, this instance tries earlier.
+            let _ = self.store.save_attempts(&certificate.path, attempts);
+        }
+    }
+
     async fn due(&self, certificate: &mut Managed) -> Due {
+        if let Some(sharing) = &self.sharing {
+            self.receive(sharing, certificate).await;
+        }
         let stored = self.store.certificate(&certificate.path);
         let attempts = self.store.attempts(&certificate.path);
         let at = match &stored {
@@ -358,12 +424,15 @@ impl Manager {
                 let first = self.settings.retry_interval;
                 let pause = stored.map_or(first, |stored| schedule::pause_after_success(stored.validity, first));
                 let retry_unix_seconds = now_unix_seconds().saturating_add_unsigned(pause.as_secs());
-                self.save_attempts(certificate, Attempts { failures: 0, retry_unix_seconds });
+                self.save_attempts(certificate, Attempts { failures: 0, retry_unix_seconds }).await;
             }
             Err(error) => {
                 if error.is_of_account {
                     *self.account.lock().await = None;
                     self.store.forget_account();
+                    if let Some(sharing) = &self.sharing {
+                        let _ = sharing.remove("accounts", &self.store.name()).await;
+                    }
                 }
                 let failures = attempts.failures.saturating_add(1);
                 let wait =
@@ -377,7 +446,7 @@ impl Manager {
                     ),
                     error.advice(),
                 );
-                self.save_attempts(certificate, Attempts { failures, retry_unix_seconds });
+                self.save_attempts(certificate, Attempts { failures, retry_unix_seconds }).await;
             }
         }
     }
@@ -393,12 +462,25 @@ impl Manager {
             names: &certificate.names,
             replaced: replaced.and_then(|stored| CertificateIdentifier::try_from(&stored.certificate).ok()),
             failures,
+            sharing: self.sharing.as_ref().map(|sharing| (sharing, name_of(&certificate.path))),
             log: &self.log,
         };
         let issued = ordering.run().await?;
         self.store.save_certificate(&certificate.path, &issued).map_err(OrderError::new)?;
-        let sites = certificate.sites.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        sites.iter().try_for_each(|site| site.reload()).map_err(OrderError::new)
+        if let Some(sharing) = &self.sharing {
+            let name = name_of(&certificate.path);
+            let shared = sharing.write("certificates", &name, &issued.text()).await;
+            if let Err(error) = shared {
+                self.log.warn(
+                    event("sharing certificate failed", &[("error", &error)]),
+                    "other instances order one of their own when the store is back",
+                );
+            } else {
+                // The next order is a new one.
+                let _ = sharing.remove("orders", &name).await;
+            }
+        }
+        reload_sites(certificate)
     }
 
     /// Account; created if there is none.
@@ -411,7 +493,11 @@ impl Manager {
             Some(path) => Account::builder_with_root(path),
             None => Account::builder(),
         };
-        let account = match self.store.account(&self.log) {
+        let stored = match self.shared_account().await? {
+            Some(credentials) => Some(credentials),
+            None => self.store.account(&self.log),
+        };
+        let account = match stored {
             Some(credentials) => builder()?.from_credentials(credentials).await?,
             None => {
                 let contact: Vec<&str> = self.settings.contacts.iter().map(String::as_str).collect();
@@ -425,6 +511,10 @@ impl Manager {
                 };
                 let directory = self.settings.directory.clone();
                 let (account, credentials) = builder()?.create(&new, directory, external.as_ref()).await?;
+                if let Some(account) = self.share_account(&credentials).await? {
+                    *known = Some(account.clone());
+                    return Ok(account);
+                }
                 self.store.save_account(&credentials).map_err(OrderError::new)?;
                 self.log.info(event("ACME account created", &[("id", &account.id())]));
                 account
@@ -434,7 +524,38 @@ impl Manager {
         Ok(account)
     }
 
-    fn save_attempts(&self, certificate: &Managed, attempts: Attempts) {
+    /// Account of all instances, if there is one.
+    async fn shared_account(&self) -> Result<Option<instant_acme::AccountCredentials>, OrderError> {
+        let Some(sharing) = &self.sharing else { return Ok(None) };
+        sharing.read_json("accounts", &self.store.name()).await.map_err(OrderError::new)
+    }
+
+    /// Shares a new account. Returns that of another instance, if it was first.
+    async fn share_account(
+        &self,
+        credentials: &instant_acme::AccountCredentials,
+    ) -> Result<Option<Account>, OrderError> {
+        let Some(sharing) = &self.sharing else { return Ok(None) };
+        let text = serde_json::to_string(credentials).map_err(OrderError::new)?;
+        if sharing.create("accounts", &self.store.name(), &text).await.map_err(OrderError::new)? {
+            return Ok(None);
+        }
+        let Some(credentials) = self.shared_account().await? else { return Ok(None) };
+        let builder = match &self.settings.authority {
+            Some(path) => Account::builder_with_root(path),
+            None => Account::builder(),
+        };
+        Ok(Some(builder?.from_credentials(credentials).await?))
+    }
+
+    async fn save_attempts(&self, certificate: &Managed, attempts: Attempts) {
+        if let Some(sharing) = &self.sharing
+            && let Ok(text) = serde_json::to_string(&attempts)
+        {
+            // Without it, another instance tries earlier.
+            let _ = sharing.write("attempts", &name_of(&certificate.path), &text).await;
+        }
+
         if let Err(error) = self.store.save_attempts(&certificate.path, attempts) {
             self.log.warn(
                 event("saving retry time failed", &[("error", &error)]),
@@ -442,6 +563,16 @@ impl Manager {
             );
         }
     }
+}
+
+/// Name of a certificate's file, which is the same on all instances.
+fn name_of(path: &std::path::Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn reload_sites(certificate: &Managed) -> Result<(), OrderError> {
+    let sites = certificate.sites.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    sites.iter().try_for_each(|site| site.reload()).map_err(OrderError::new)
 }
 
 fn now_unix_seconds() -> i64 {

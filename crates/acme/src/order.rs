@@ -11,6 +11,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::hook::{self, DnsChange};
+use super::sharing::{SharedChallenge, SharedOrder, Sharing};
 use crate::config::{AutomaticCertificates, ChallengeKind};
 use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
@@ -31,6 +32,8 @@ pub(super) struct Ordering<'a> {
     pub(super) replaced: Option<CertificateIdentifier<'static>>,
     /// Number of failed orders before this one.
     pub(super) failures: u32,
+    /// Store that instances share, and the name of the certificate in it.
+    pub(super) sharing: Option<(&'a Sharing, String)>,
     pub(super) log: &'a ServerLog,
 }
 
@@ -56,6 +59,15 @@ struct Evidence {
     shown: Vec<Shown>,
     /// Names and values of DNS records.
     records: Vec<(String, String)>,
+    /// Names of challenges in the store.
+    shared: Vec<String>,
+}
+
+impl Issued {
+    /// Key and chain in one text.
+    pub(super) fn text(&self) -> String {
+        format!("{}{}", self.key_pem, self.chain_pem)
+    }
 }
 
 impl OrderError {
@@ -114,27 +126,79 @@ impl Ordering<'_> {
     pub(super) async fn run(&self) -> Result<Issued, OrderError> {
         let mut evidence = Evidence::default();
         let result = self.run_with(&mut evidence).await;
+        if let Some((sharing, name)) = &self.sharing {
+            for challenge in &evidence.shared {
+                // Instances stop to answer it by its time.
+                let _ = sharing.remove("challenges", challenge).await;
+            }
+            if result.is_err() {
+                // The next attempt begins with a new order.
+                let _ = sharing.remove("orders", name).await;
+            }
+        }
         evidence.remove(self.settings, self.spawner, self.log).await;
         result
     }
 
     async fn run_with(&self, evidence: &mut Evidence) -> Result<Issued, OrderError> {
-        let mut order = self.begin().await?;
-        self.show(&mut order, evidence).await?;
-        let patience =
-            RetryPolicy::new().initial_delay(Duration::from_millis(500)).timeout(self.settings.order_timeout);
-        if order.poll_ready(&patience).await? != OrderStatus::Ready {
-            return Err(why_invalid(&mut order).await);
-        }
         let failed =
             |error: rcgen::Error| OrderError::new(format_args!("cannot create a certificate signing request: {error}"));
-        let mut params = CertificateParams::new(self.names).map_err(failed)?;
-        params.distinguished_name = DistinguishedName::new();
-        let key = KeyPair::generate().map_err(failed)?;
-        let request = params.serialize_request(&key).map_err(failed)?;
-        order.finalize_csr(request.der()).await?;
+        let (mut order, key) = match self.resume().await? {
+            Some(resumed) => resumed,
+            None => {
+                let order = self.begin().await?;
+                let key = KeyPair::generate().map_err(failed)?;
+                self.share(&order, &key).await?;
+                (order, key)
+            }
+        };
+        let patience =
+            RetryPolicy::new().initial_delay(Duration::from_millis(500)).timeout(self.settings.order_timeout);
+        // An instance that has ended may have finalized it.
+        if !matches!(order.state().status, OrderStatus::Processing | OrderStatus::Valid) {
+            self.show(&mut order, evidence).await?;
+            if order.poll_ready(&patience).await? != OrderStatus::Ready {
+                return Err(why_invalid(&mut order).await);
+            }
+            let mut params = CertificateParams::new(self.names).map_err(failed)?;
+            params.distinguished_name = DistinguishedName::new();
+            let request = params.serialize_request(&key).map_err(failed)?;
+            order.finalize_csr(request.der()).await?;
+        }
         let chain_pem = order.poll_certificate(&patience).await?;
         Ok(Issued { key_pem: key.serialize_pem(), chain_pem })
+    }
+
+    /// Order that an instance has begun that has ended since, with the key of its certificate.
+    async fn resume(&self) -> Result<Option<(Order, KeyPair)>, OrderError> {
+        let Some((sharing, name)) = &self.sharing else { return Ok(None) };
+        let known: Option<SharedOrder> = sharing.read_json("orders", name).await.map_err(OrderError::new)?;
+        let Some(SharedOrder { url, key_pem }) = known else { return Ok(None) };
+        // A new order replaces one that the CA does not know any more, or rejects.
+        let (Ok(mut order), Ok(key)) = (self.account.order(url).await, KeyPair::from_pem(&key_pem)) else {
+            return Ok(None);
+        };
+        if order.state().status == OrderStatus::Invalid {
+            return Ok(None);
+        }
+        self.log.info(event("order of another instance continued", &[("names", &self.names.join(","))]));
+        Ok(Some((order, key)))
+    }
+
+    /// Lets another instance continue this order.
+    async fn share(&self, order: &Order, key: &KeyPair) -> Result<(), OrderError> {
+        let Some((sharing, name)) = &self.sharing else { return Ok(()) };
+        let shared = SharedOrder { url: order.url().to_owned(), key_pem: key.serialize_pem() };
+        let text = serde_json::to_string(&shared).map_err(OrderError::new)?;
+        sharing.write("orders", name, &text).await.map_err(OrderError::new)
+    }
+
+    /// Lets all instances answer a challenge, and waits until they do.
+    async fn show_everywhere(&self, challenge: &SharedChallenge, evidence: &mut Evidence) -> Result<(), OrderError> {
+        let Some((sharing, _)) = &self.sharing else { return Ok(()) };
+        evidence.shared.push(sharing.show(challenge).await.map_err(OrderError::new)?);
+        sharing.await_readers().await;
+        Ok(())
     }
 
     async fn begin(&self) -> Result<Order, OrderError> {
@@ -187,10 +251,13 @@ impl Ordering<'_> {
             match kind {
                 ChallengeKind::Http01 => {
                     evidence.shown.push(self.validations.show_response(&challenge.token, answer.as_str()));
+                    let shared = SharedChallenge::http(&challenge.token, answer.as_str());
+                    self.show_everywhere(&shared, evidence).await?;
                 }
                 ChallengeKind::TlsAlpn01 => {
                     let shown = self.validations.show_handshake(&name, answer.digest().as_ref());
                     evidence.shown.push(shown.map_err(OrderError::new)?);
+                    self.show_everywhere(&SharedChallenge::tls(&name, answer.digest().as_ref()), evidence).await?;
                 }
                 ChallengeKind::Dns01 => {
                     let (Some(hook), Some(spawner)) = (&self.settings.dns_hook, self.spawner) else {

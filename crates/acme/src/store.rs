@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Validity;
 use super::order::Issued;
-use crate::config::{AutomaticCertificates, CertificateFiles, read_regular, state_directory};
+use crate::config::{AutomaticCertificates, Certificate, CertificateFiles, read_regular, state_directory};
 use crate::log::{ServerLog, event};
 use crate::tls::{create_private_directory, write_private};
 
@@ -92,11 +92,7 @@ impl Store {
     pub(super) fn certificate(&self, path: &Path) -> Option<StoredCertificate> {
         CertificateFiles { certificate: path.to_owned(), key: path.to_owned(), ocsp: None }.load().ok()?;
         let certificate = CertificateDer::from_pem_slice(&read_regular(path).ok()?).ok()?;
-        let validity = {
-            let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
-            let validity = parsed.validity();
-            Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
-        };
+        let validity = validity_of(&certificate)?;
         Some(StoredCertificate { certificate, validity })
     }
 
@@ -105,7 +101,30 @@ impl Store {
     /// # Errors
     /// Fails if the file cannot be written; the old file stays.
     pub(super) fn save_certificate(&self, path: &Path, issued: &Issued) -> io::Result<()> {
-        write_private(path, &format!("{}{}", issued.key_pem, issued.chain_pem))
+        self.save_text(path, &issued.text())
+    }
+
+    /// Saves the text of a certificate with its key.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written; the old file stays.
+    pub(super) fn save_text(&self, path: &Path, text: &str) -> io::Result<()> {
+        write_private(path, text)
+    }
+
+    /// True if this text is a usable certificate with its key that expires later than the one at this path.
+    pub(super) fn is_better(&self, path: &Path, text: &str) -> bool {
+        if Certificate::from_pem(text.as_bytes(), text.as_bytes()).is_err() {
+            return false;
+        }
+        let Ok(certificate) = CertificateDer::from_pem_slice(text.as_bytes()) else { return false };
+        let Some(validity) = validity_of(&certificate) else { return false };
+        self.certificate(path).is_none_or(|known| known.validity.not_after < validity.not_after)
+    }
+
+    /// Name of the CA's directory.
+    pub(super) fn name(&self) -> String {
+        self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Result of the latest orders; none if it cannot be read.
@@ -169,6 +188,12 @@ impl StoredCertificate {
         let digest = Sha256::digest(&self.certificate);
         f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
     }
+}
+
+fn validity_of(certificate: &CertificateDer<'_>) -> Option<Validity> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let validity = parsed.validity();
+    Some(Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() })
 }
 
 fn attempts_path(certificate: &Path) -> PathBuf {

@@ -4,6 +4,7 @@
 mod assembly;
 mod control;
 mod datagrams;
+mod fleet;
 mod foundation;
 mod handover;
 mod init;
@@ -32,6 +33,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use self::assembly::{Assembly, Lasting};
 use self::control::Control;
+use self::fleet::SharedChange;
 pub use self::foundation::Foundation;
 pub use self::handover::Handover;
 use self::handover::UsedSockets;
@@ -99,6 +101,8 @@ struct ServerEvents {
     ended: WorkerEnds,
     /// Messages for earlier processes that have ended.
     lives_ended: UnboundedReceiver<()>,
+    /// Changes of other instances.
+    shared: UnboundedReceiver<SharedChange>,
 }
 
 /// TCP address that a server listens on.
@@ -236,7 +240,8 @@ impl Server {
         if let ConfigOrigin::File(path, Some(read)) = &origin {
             runtime.spawn(watch::watch(path.clone(), read.clone(), control.orders()));
         }
-        let keepers = Keepers::new(&assembly, changes.certificates, &lasting);
+        let (shared_changes, shared) = unbounded_channel();
+        let keepers = Keepers::new(&assembly, changes.certificates, &lasting, shared_changes);
         let (life_ended, lives_ended) = unbounded_channel();
         for life in lives {
             let life_ended = life_ended.clone();
@@ -267,7 +272,7 @@ impl Server {
             is_draining: false,
             log_level: None,
             runtime,
-            sources: Some(ServerEvents { signals, orders, routes, ended, lives_ended }),
+            sources: Some(ServerEvents { signals, orders, routes, ended, lives_ended, shared }),
         };
         server.apply_to_observer();
         Ok(server)
@@ -332,7 +337,7 @@ impl Server {
 
     /// Handles signals and orders until all workers have ended.
     async fn obey(&mut self, sources: ServerEvents) -> io::Result<()> {
-        let ServerEvents { mut signals, mut orders, mut routes, mut ended, mut lives_ended } = sources;
+        let ServerEvents { mut signals, mut orders, mut routes, mut ended, mut lives_ended, mut shared } = sources;
         // Does nothing without systemd. An error here is harmless.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut result = Ok(());
@@ -351,6 +356,8 @@ impl Server {
                 Some(request) = orders.recv() => self.carry_out(request),
                 // None without a control plane.
                 Some(order) = routes.recv() => self.apply_routes(order),
+                // Local invariant: the sender is in `self.keepers`.
+                Some(change) = shared.recv() => self.apply_shared(change),
                 step = self.reloads.next_step() => {
                     self.on_step(step);
                     retired_closes = self.close_retired();

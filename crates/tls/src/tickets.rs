@@ -5,6 +5,7 @@
 //! that an upgrade costs no client a full handshake.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,12 @@ const KEY_SECONDS: u64 = 6 * 3_600;
 /// not reveal recorded traffic.
 pub(super) const TICKET_SECONDS: u64 = 6 * 3_600;
 
+/// Time that other instances have to replace a shared key, in seconds.
+const SHARED_GRACE_SECONDS: u64 = 3_600;
+
+/// Own keys that are kept beside shared ones.
+const OWN_KEYS_MAX: usize = 6;
+
 const NAME_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 
@@ -27,6 +34,8 @@ const KEY_BYTES: usize = 32;
 pub struct Tickets {
     /// Keys, the newest first.
     keys: RwLock<Vec<TicketCipher>>,
+    /// True once instances share the keys.
+    is_shared: AtomicBool,
     now: fn() -> u64,
 }
 
@@ -54,7 +63,7 @@ impl Tickets {
 
     fn with_clock(keys: Vec<TicketKey>, now: fn() -> u64) -> Result<Arc<Self>, Unspecified> {
         let keys = keys.into_iter().map(TicketCipher::new).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { keys: RwLock::new(keys), now }))
+        Ok(Arc::new(Self { keys: RwLock::new(keys), is_shared: AtomicBool::new(false), now }))
     }
 
     /// Creates a key, unless there is one, before the first ticket, so that the next process knows the keys of all
@@ -71,6 +80,28 @@ impl Tickets {
         Ok(())
     }
 
+    /// Uses the keys that instances share: encrypts with the first, and decrypts with all. Own keys still decrypt their tickets.
+    ///
+    /// # Errors
+    /// A key is invalid.
+    pub fn share(&self, keys: Vec<TicketKey>) -> Result<(), Unspecified> {
+        let mut shared = keys.into_iter().map(TicketCipher::new).collect::<Result<Vec<_>, _>>()?;
+        let now = (self.now)();
+        let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let is_own = |key: &TicketCipher| shared.iter().all(|shared| shared.of.name != key.of.name);
+        let own = known.drain(..).filter(|key| is_own(key) && key.age(now) < KEY_SECONDS + TICKET_SECONDS);
+        let own: Vec<TicketCipher> = own.take(OWN_KEYS_MAX).collect();
+        shared.extend(own);
+        *known = shared;
+        self.is_shared.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Time during which a key encrypts tickets. Shared keys are replaced by other instances, unless the store is away.
+    fn key_seconds(&self) -> u64 {
+        if self.is_shared.load(Ordering::Relaxed) { KEY_SECONDS + SHARED_GRACE_SECONDS } else { KEY_SECONDS }
+    }
+
     /// Keys for another process.
     pub fn keys(&self) -> Vec<TicketKey> {
         self.read(|keys| keys.iter().map(|key| key.of.clone()).collect())
@@ -83,16 +114,24 @@ impl Tickets {
 
     /// Adds a new key when it is time, and drops keys whose tickets have all expired.
     fn rotate(&self, now: u64) {
-        if !self.read(|keys| keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS)) {
+        let key_seconds = self.key_seconds();
+        if !self.read(|keys| keys.first().is_none_or(|newest| newest.age(now) >= key_seconds)) {
             return;
         }
         // Without random numbers, the old key stays in use.
         let Ok(key) = TicketCipher::generate(now) else { return };
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        if keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS) {
+        if keys.first().is_none_or(|newest| newest.age(now) >= key_seconds) {
             keys.insert(0, key);
             keys.retain(|key| key.age(now) < KEY_SECONDS + TICKET_SECONDS);
         }
+    }
+}
+
+impl TicketKey {
+    /// Key of these parts, made at this time in seconds since 1970.
+    pub fn from_parts(name: [u8; NAME_BYTES], secret: [u8; KEY_BYTES], made_unix_seconds: u64) -> Self {
+        Self { name, secret, made_unix_seconds }
     }
 }
 
@@ -205,6 +244,33 @@ mod tests {
             assert_eq!(successor.decrypt(&another).unwrap(), b"");
             assert_eq!(successor.keys().len(), keys, "{seconds}");
         }
+    }
+
+    /// Two instances with the same keys, before and after a rotation.
+    #[test]
+    fn instances_share_keys() {
+        NOW.set(5_000_000);
+        let key = |number: u8, made: u64| TicketKey::from_parts([number; NAME_BYTES], [number; KEY_BYTES], made);
+        let (one, other) = (tickets(Vec::new()), tickets(Vec::new()));
+        let own = one.encrypt(b"own").unwrap();
+        let ring =
+            |current: u8| vec![key(current, NOW.get()), key(current + 1, NOW.get()), key(current - 1, NOW.get())];
+        one.share(ring(2)).unwrap();
+        let shared = one.encrypt(b"shared").unwrap();
+        assert!(other.decrypt(&shared).is_none());
+        other.share(ring(2)).unwrap();
+        assert_eq!(other.decrypt(&shared).unwrap(), b"shared");
+        assert_eq!(one.decrypt(&own).unwrap(), b"own", "tickets of before");
+        // The other rotates late; both decrypt the other's tickets.
+        NOW.set(NOW.get() + KEY_SECONDS + 30);
+        one.share(ring(3)).unwrap();
+        let (new, old) = (one.encrypt(b"new").unwrap(), other.encrypt(b"old").unwrap());
+        assert_eq!(&new[..NAME_BYTES], [3; NAME_BYTES]);
+        assert_eq!(&old[..NAME_BYTES], [2; NAME_BYTES], "no key of its own yet");
+        assert_eq!((other.decrypt(&new).unwrap(), one.decrypt(&old).unwrap()), (b"new".to_vec(), b"old".to_vec()));
+        // Without the store for long, a key of its own is better than an old one.
+        NOW.set(NOW.get() + SHARED_GRACE_SECONDS);
+        assert_ne!(&other.encrypt(b"").unwrap()[..NAME_BYTES], [2; NAME_BYTES]);
     }
 
     #[test]

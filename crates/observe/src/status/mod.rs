@@ -6,9 +6,9 @@ mod process;
 
 pub use model::{
     BufferStatus, CacheResultCount, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount,
-    LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus,
-    ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport,
-    TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    InstanceStatus, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
+    PlaceStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus,
+    StatusReport, StoreStatus, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

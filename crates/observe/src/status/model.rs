@@ -50,6 +50,9 @@ pub struct StatusReport {
     pub access_log: LogStatus,
     /// Lines of the server log suppressed because many were similar.
     pub log_lines_suppressed: u64,
+    /// Store that instances share, if there is one that responds.
+    #[serde(default)]
+    pub store: Option<StoreStatus>,
     /// Trace spans, if traces are on.
     pub spans: Option<SpanStatus>,
     /// Limits that clients reached.
@@ -68,6 +71,58 @@ pub struct StatusReport {
     pub requests: Vec<LiveRequest>,
     /// FTP sessions and their transfers.
     pub ftp: FtpStatus,
+}
+
+/// Store that instances share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoreStatus {
+    /// Engine and address.
+    pub place: String,
+    /// True if the latest operation failed.
+    pub is_away: bool,
+    /// Operations since the start.
+    pub operations: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Operations that took too long.
+    pub timeouts: u64,
+    /// Mean time of an operation, in microseconds.
+    pub mean_us: u64,
+    /// Number of the next order of another instance.
+    pub next_event: Option<u64>,
+    /// Orders that wait for the store.
+    pub waiting_events: u64,
+    /// True if this instance removes old orders and records.
+    pub is_housekeeper: bool,
+    /// Clock of this instance less the engine's, in milliseconds.
+    pub skew_ms: Option<i64>,
+    /// All instances, by name.
+    pub instances: Vec<InstanceStatus>,
+}
+
+/// Instance that shares a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InstanceStatus {
+    /// Name in its configuration.
+    pub name: String,
+    /// Name with the start of its process.
+    pub id: String,
+    /// True for the instance that reports.
+    pub is_this: bool,
+    /// Version of the program.
+    pub version: String,
+    /// Start of the process, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// Age of its record, in milliseconds.
+    pub age_ms: u64,
+    /// Orders that it has not applied yet.
+    pub lag_events: Option<u64>,
+    /// Own orders that wait for the store.
+    pub waiting_events: u64,
+    /// Clock of the instance less the engine's, in milliseconds.
+    pub skew_ms: Option<i64>,
 }
 
 /// FTP sessions and their transfers.

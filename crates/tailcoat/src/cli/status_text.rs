@@ -1,7 +1,7 @@
 //! Status of a server as text for a terminal.
 
 use crate::metrics::StageCounts;
-use crate::status::{ModuleStatus, StatusReport, TimesStatus, UpstreamStatus};
+use crate::status::{ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
 pub(super) fn overview(
@@ -36,6 +36,10 @@ pub(super) fn overview(
         lines.push(String::new());
         lines.extend(view.upstreams());
     }
+    if let Some(store) = &status.store {
+        lines.push(String::new());
+        lines.extend(instances(store));
+    }
     if !status.modules.is_empty() {
         lines.push(String::new());
         lines.extend(view.modules());
@@ -45,6 +49,30 @@ pub(super) fn overview(
     lines.extend(view.ftp_sessions());
     lines.truncate(rows);
     lines.iter().map(|line| line.chars().take(columns).collect::<String>().trim_end().to_owned()).collect()
+}
+
+/// Store, and the instances that share it.
+fn instances(store: &StoreStatus) -> Vec<String> {
+    let state = if store.is_away { "AWAY" } else { "ok" };
+    let mut lines = vec![format!(
+        "store       {}   {state}   {} operations   {} failed   mean {}   {} orders waiting",
+        store.place,
+        store.operations,
+        store.errors,
+        milliseconds(store.mean_us),
+        store.waiting_events,
+    )];
+    lines.extend(store.instances.iter().map(|instance| {
+        let this = if instance.is_this { " (this)" } else { "" };
+        let lag = instance.lag_events.map_or("unknown".to_owned(), |lag| format!("{lag} orders"));
+        let skew = instance.skew_ms.map_or("unknown".to_owned(), |skew| format!("{skew} ms"));
+        let seen = milliseconds(instance.age_ms.saturating_mul(1_000));
+        format!(
+            "instance    {}{this}   {}   lag {lag}   clock skew {skew}   seen {seen} ago",
+            instance.name, instance.version
+        )
+    }));
+    lines
 }
 
 /// Upstreams and their servers.

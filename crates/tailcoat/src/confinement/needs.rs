@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
-    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamConfig,
-    UpstreamServerAddress, state_directory,
+    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig, StorePlace, UpstreamConfig,
+    UpstreamServerAddress, ValkeyTopology, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -31,6 +31,9 @@ const NAMES: [&str; 7] = [
     "/usr/share/ca-certificates",
     "/usr/local/share/ca-certificates",
 ];
+
+/// Files of a pod's service account in Kubernetes.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Addresses of resolvers: often a link to a daemon's file below `/run`.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -81,6 +84,7 @@ impl Needs {
         add_upstreams(config, &mut files);
         add_modules(config, &mut files);
         add_automatic_certificates(config, &mut files);
+        add_store(config, &mut files);
         let authorities = config.traces.iter().filter_map(|traces| traces.authorities.as_ref());
         authorities.for_each(|path| files.add_file(path, Rights::Read));
         add_control_plane(config, &mut files);
@@ -302,6 +306,38 @@ fn add_automatic_certificates(config: &Config, files: &mut Collected) {
     settings.authority.iter().chain(key).for_each(|path| files.add_file(path, Rights::Read));
 }
 
+fn add_store(config: &Config, files: &mut Collected) {
+    let Some(store) = &config.store else { return };
+    match &store.place {
+        Some(StorePlace::Directory(directory)) => files.add(existing(directory), Rights::Change),
+        Some(StorePlace::Kubernetes { .. }) => files.add(SERVICE_ACCOUNT, Rights::Read),
+        _ => {}
+    }
+    let secrets = [&store.password_file, &store.key_file, &store.authorities];
+    secrets.into_iter().flatten().for_each(|path| files.add_file(path, Rights::Read));
+    // The position in the orders, by which a cache on disk continues.
+    if let Some(directory) = state_directory().filter(|_| config.cache.disk.is_some()) {
+        files.add(existing(&directory), Rights::Change);
+    }
+}
+
+fn is_directory(store: &StoreConfig) -> bool {
+    matches!(store.place, Some(StorePlace::Directory(_)))
+}
+
+/// Hosts of a store; `None` if the engine or the environment names them.
+fn store_hosts(store: &StoreConfig) -> Option<Vec<&str>> {
+    match (&store.endpoint, &store.place) {
+        (Some(endpoint), _) => Some(vec![&endpoint.host]),
+        // Sentinels and clusters name further servers.
+        (None, Some(StorePlace::Valkey(place))) if place.topology == ValkeyTopology::Standalone => {
+            Some(place.nodes.iter().map(|(host, _)| host.as_str()).collect())
+        }
+        (None, Some(StorePlace::Consul { endpoint, .. })) => Some(vec![&endpoint.host]),
+        _ => None,
+    }
+}
+
 /// Directory that the server creates if it is missing; else its existing parent.
 fn existing(directory: &Path) -> PathBuf {
     if !directory.is_dir() {
@@ -343,12 +379,16 @@ fn looks_up_names(config: &Config) -> bool {
     let collector = config.traces.as_ref().and_then(|traces| Some((traces.endpoint.as_ref()?, traces)));
     let looks_for_collector =
         collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
-    upstreams || sends_requests || looks_for_collector || config.has_automatic_certificates()
+    let looks_for_store = config.store.iter().filter(|store| !is_directory(store)).any(|store| {
+        store.authorities.is_none() || store_hosts(store).is_none_or(|hosts| !hosts.into_iter().all(is_address))
+    });
+    upstreams || sends_requests || looks_for_collector || looks_for_store || config.has_automatic_certificates()
 }
 
 fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
-    has_collector || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
+    let has_store = config.store.iter().any(|store| !is_directory(store));
+    has_collector || has_store || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
 }
 
 /// True if FTP connects to clients.

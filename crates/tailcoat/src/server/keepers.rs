@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, spawn};
 
 use super::assembly::{Assembly, Lasting};
+use super::fleet::{FleetHandle, SharedChange};
 use crate::acme;
+use crate::control::ControlOrder;
 use crate::log::event;
 use crate::modules::{self, Modules};
+use crate::status::StoreStatus;
 use crate::tls::{self, KeptSites};
 use crate::upstream::{self, SharedUpstream};
 
@@ -22,11 +26,19 @@ pub(super) struct Keepers {
     modules: Option<(Arc<Modules>, AbortHandle)>,
     /// Set when the configuration has automatic certificates.
     certificates: Option<acme::Keeper>,
+    /// Set when the configuration has a store.
+    fleet: Option<FleetHandle>,
+    shared_changes: UnboundedSender<SharedChange>,
 }
 
 impl Keepers {
     /// Starts the tasks. Must be called within the runtime of the main thread.
-    pub(super) fn new(assembly: &Assembly, certificates: acme::AcmePlan, lasting: &Lasting) -> Self {
+    pub(super) fn new(
+        assembly: &Assembly,
+        certificates: acme::AcmePlan,
+        lasting: &Lasting,
+        shared_changes: UnboundedSender<SharedChange>,
+    ) -> Self {
         let (sites, receiver) = watch::channel(kept_sites(assembly));
         spawn(tls::keep(receiver, lasting.server_log.clone()));
         let mut keepers = Self {
@@ -35,6 +47,8 @@ impl Keepers {
             certificate_check_interval: Duration::ZERO,
             modules: None,
             certificates: None,
+            fleet: None,
+            shared_changes,
         };
         keepers.apply(assembly, certificates, lasting);
         keepers
@@ -45,6 +59,7 @@ impl Keepers {
         self.sites.send_replace(kept_sites(assembly));
         self.keep_upstreams(assembly);
         self.keep_modules(assembly);
+        self.keep_store(assembly, lasting);
         match &self.certificates {
             Some(keeper) => keeper.apply(certificates),
             None if certificates.is_empty() => {}
@@ -58,9 +73,46 @@ impl Keepers {
         }
     }
 
-    /// Stops renewing certificates; the new process does it from now on.
+    /// Stops renewing certificates and leaves the other instances; the new process does it from now on.
     pub(super) fn end_certificates(&mut self) {
         self.certificates = None;
+        self.fleet = None;
+    }
+
+    /// Gives an order that was carried out to all instances.
+    pub(super) fn publish(&self, order: &ControlOrder) {
+        if let Some(fleet) = &self.fleet {
+            fleet.publish(order);
+        }
+    }
+
+    /// Asks for the state of the store, if there is one.
+    pub(super) fn ask_store_status(&self) -> Option<oneshot::Receiver<StoreStatus>> {
+        self.fleet.as_ref().map(FleetHandle::ask_status)
+    }
+
+    fn keep_store(&mut self, assembly: &Assembly, lasting: &Lasting) {
+        let config = &assembly.parts.config;
+        let Some(store) = &config.store else {
+            self.fleet = None;
+            return;
+        };
+        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_of(store)) {
+            return fleet.share_limits(assembly.parts.rules.shared_tables());
+        }
+        // Ends before the next begins.
+        self.fleet = None;
+        let keeps_cursor = config.cache.disk.is_some();
+        match FleetHandle::start(store, keeps_cursor, &lasting.tickets, &self.shared_changes, &lasting.server_log) {
+            Ok(fleet) => {
+                fleet.share_limits(assembly.parts.rules.shared_tables());
+                self.fleet = Some(fleet);
+            }
+            Err(error) => lasting.server_log.error(
+                event("store not opened", &[("error", &error)]),
+                "nothing is shared with other instances; check the block `store`, then reload",
+            ),
+        }
     }
 
     fn keep_upstreams(&mut self, assembly: &Assembly) {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::Server;
+use super::fleet::SharedChange;
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
@@ -33,6 +35,9 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
     }
 }
 
+/// Time that a status waits for the store.
+const STORE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Limit of workers; equals that of the option.
 const WORKERS_MAX: usize = 1_024;
 
@@ -53,10 +58,14 @@ impl Server {
             reply.report(ControlReport::Rejected(ANOTHER_SERVES.to_owned()));
             return;
         }
-        match order {
-            ControlOrder::PurgeCache { urls, prefixes, all } => {
-                reply.report(ControlReport::Purged(self.purge(&urls, &prefixes, all)));
+        if let Some(report) = self.change(&order) {
+            if !matches!(report, ControlReport::Rejected(_)) {
+                self.keepers.publish(&order);
             }
+            reply.report(report);
+            return;
+        }
+        match order {
             ControlOrder::TailLog { filter, format } => {
                 let tail = log_format_from_text(&format).and_then(|format| match format {
                     AccessLogFormat::Binary => Err("the binary format cannot be shown on a terminal".to_owned()),
@@ -69,9 +78,14 @@ impl Server {
             }
             ControlOrder::Status { requests_max } => {
                 let observer = Arc::clone(&self.lasting.observer);
+                let store = self.keepers.ask_store_status();
                 // Slow workers must not delay other orders.
                 self.runtime.spawn(async move {
-                    reply.report(ControlReport::Status(Box::new(observer.status(requests_max).await)));
+                    let mut status = observer.status(requests_max).await;
+                    if let Some(store) = store {
+                        status.store = timeout(STORE_PATIENCE, store).await.ok().and_then(Result::ok);
+                    }
+                    reply.report(ControlReport::Status(Box::new(status)));
                 });
             }
             ControlOrder::Reload { is_fancy } => {
@@ -83,23 +97,61 @@ impl Server {
             ControlOrder::SetWorkers { count } => self.set_workers(count, reply),
             ControlOrder::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
             ControlOrder::SetLimit { option } => self.set_limit(&option, reply),
-            ControlOrder::Ban { client, seconds } => _ = reply.report(self.ban(&client, Duration::from_secs(seconds))),
-            ControlOrder::Unban { client } => _ = reply.report(self.unban(&client)),
             ControlOrder::ListBans => _ = reply.report(self.list_bans()),
-            ControlOrder::SetServers { upstream, servers } => {
-                reply.report(report_of(self.set_servers(&upstream, &servers)));
-            }
             ControlOrder::SetCertificate { site, certificate, key } => {
                 reply.report(report_of(self.set_certificate(&site, &certificate, &key)));
             }
+            // `change` has carried them out.
+            ControlOrder::PurgeCache { .. }
+            | ControlOrder::Ban { .. }
+            | ControlOrder::Unban { .. }
+            | ControlOrder::SetServers { .. }
+            | ControlOrder::SetSplit { .. }
+            | ControlOrder::SetRateLimit { .. }
+            | ControlOrder::DrainServer { .. } => {}
+        }
+    }
+
+    /// Carries out an order that other instances may share; `None` for other orders.
+    fn change(&self, order: &ControlOrder) -> Option<ControlReport> {
+        Some(match order {
+            ControlOrder::PurgeCache { urls, prefixes, all } => ControlReport::Purged(self.purge(urls, prefixes, *all)),
+            ControlOrder::Ban { client, seconds } => self.ban(client, Duration::from_secs(*seconds)),
+            ControlOrder::Unban { client } => self.unban(client),
+            ControlOrder::SetServers { upstream, servers } => report_of(self.set_servers(upstream, servers)),
             ControlOrder::SetSplit { upstream, share, site } => {
-                reply.report(report_of(self.set_split(&upstream, &share, site.as_deref())));
+                report_of(self.set_split(upstream, share, site.as_deref()))
             }
-            ControlOrder::SetRateLimit { site, limit } => {
-                reply.report(report_of(self.set_rate_limit(site.as_deref(), &limit)));
-            }
+            ControlOrder::SetRateLimit { site, limit } => report_of(self.set_rate_limit(site.as_deref(), limit)),
             ControlOrder::DrainServer { upstream, server, is_drained } => {
-                reply.report(self.drain_server(&upstream, &server, is_drained));
+                self.drain_server(upstream, server, *is_drained)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Applies a change of another instance.
+    pub(super) fn apply_shared(&self, change: SharedChange) {
+        if self.successor.is_some() {
+            return;
+        }
+        match change {
+            SharedChange::Order(order) => {
+                if let Some(ControlReport::Rejected(reason)) = self.change(&order) {
+                    // Instances may have different configurations, and a ban may be over.
+                    self.lasting
+                        .server_log
+                        .debug(event("order of another instance has no effect", &[("reason", &reason)]));
+                }
+            }
+            SharedChange::Resync => {
+                let count = self.purge(&[], &[], true);
+                if count == 0 {
+                    return;
+                }
+                self.lasting
+                    .server_log
+                    .info(event("cache emptied: orders may have been missed", &[("responses", &count)]));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Keys of limits, as numbers that clients cannot choose.
 
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 
+use sha2::{Digest, Sha256};
 use wire::http::{Request, cookies};
 
 use crate::config::{LimitKey, unmapped};
@@ -12,9 +13,75 @@ use crate::log::LogClient;
 
 /// Hashes keys of limits with a random key, so that no client can construct a collision.
 #[derive(Clone, Debug, Default)]
-pub struct KeyHasher(RandomState);
+pub struct KeyHasher(HashKey);
+
+/// Key of hashes.
+#[derive(Clone)]
+enum HashKey {
+    /// Of this process.
+    Random(RandomState),
+    /// Of all instances that know a secret.
+    Shared(Sha256),
+}
+
+/// Hash that all instances with the same secret compute.
+struct SharedHasher(Sha256);
+
+impl Default for HashKey {
+    fn default() -> Self {
+        Self::Random(RandomState::default())
+    }
+}
+
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Does not show the key.
+        f.write_str("HashKey")
+    }
+}
+
+impl HashKey {
+    fn hash_one(&self, value: impl Hash) -> u64 {
+        match self {
+            Self::Random(state) => state.hash_one(value),
+            Self::Shared(keyed) => {
+                let mut hasher = SharedHasher(keyed.clone());
+                value.hash(&mut hasher);
+                hasher.finish()
+            }
+        }
+    }
+}
+
+impl Hasher for SharedHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest = self.0.clone().finalize();
+        digest[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
 
 impl KeyHasher {
+    /// Hasher whose hashes are the same at all instances that know the secret.
+    pub fn of_secret(secret: &[u8]) -> Self {
+        // The secret also encrypts values, so its digest keys the hashes.
+        let key = Sha256::new().chain_update(b"tailcoat limits").chain_update(secret).finalize();
+        Self(HashKey::Shared(Sha256::new().chain_update(key)))
+    }
+
+    /// Hash of an identity among instances; not 0.
+    pub fn of_identity(&self, identity: &str) -> u64 {
+        self.0.hash_one(identity) | 1
+    }
+
+    /// True if other instances compute the same hashes.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, HashKey::Shared(_))
+    }
+
     /// Hash of a request's key.
     pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: LogClient) -> u64 {
         let (kind, value) = match key {

@@ -50,6 +50,7 @@ use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
 use self::passwords::{Credentials, PasswordStore, challenge, credentials};
+pub use self::rate_table::{RateTable, UnsentGrants};
 pub use self::rewrites::RewrittenTarget;
 pub use self::rewrites::fits;
 use self::rewrites::{Rewrites, Rewritten, apply, holds_surely, may_hold};

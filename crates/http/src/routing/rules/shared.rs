@@ -19,7 +19,7 @@ use super::{
 };
 use crate::config::{
     AutoBan, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit,
-    RulesConfig, SiteConfig,
+    RulesConfig, SharedState, SiteConfig, StoreConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -94,12 +94,33 @@ impl AllRules {
     /// The kernel provides no random numbers.
     pub fn new(config: &Config, server_log: &ServerLog, reused: Option<&Self>) -> io::Result<Self> {
         let reused = reused.map(|reused| &reused.kept);
-        let mut common = Common::new(config, server_log, reused);
+        let mut common = Common::new(config, server_log, reused)?;
         let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
         let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
-        Ok(Self { sites, gates, trusted_proxies, kept: common.kept })
+        let rules = Self { sites, gates, trusted_proxies, kept: common.kept };
+        rules.share_limits();
+        Ok(rules)
+    }
+
+    /// Gives each rate limit an identity that is the same at all instances, if limits are shared.
+    fn share_limits(&self) {
+        let hasher = &self.kept.hasher;
+        let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
+        for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
+            for (index, (limit, table)) in limits.rate.iter().enumerate() {
+                let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
+                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+            }
+        }
+    }
+
+    /// Tables of rate limits that instances share.
+    pub fn shared_tables(&self) -> Vec<Arc<RateTable>> {
+        let limits = self.kept.sites.values().chain([&self.kept.all]);
+        let tables = limits.flat_map(|limits| &limits.rate).map(|(_, table)| Arc::clone(table));
+        tables.filter(|table| table.is_shared()).collect()
     }
 
     /// Changes the rate of the limits for all sites, or of this site's, that have the path and the key of `wanted`.
@@ -133,20 +154,24 @@ struct Common<'c> {
 }
 
 impl<'c> Common<'c> {
-    fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> Self {
-        let hasher = reused.map(|reused| reused.hasher.clone()).unwrap_or_default();
+    fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> io::Result<Self> {
+        let known = reused.map(|reused| &reused.hasher);
+        let hasher = match config.store.as_ref().filter(|store| store.has(SharedState::Limits)) {
+            Some(StoreConfig { key_file: Some(path), .. }) => KeyHasher::of_secret(&StoreConfig::read_secret(path)?),
+            _ => known.filter(|hasher| !hasher.is_shared()).cloned().unwrap_or_default(),
+        };
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
-        let known = reused.filter(|reused| reused.checks_max == checks_max);
+        let known_checks = reused.filter(|reused| reused.checks_max == checks_max);
         let kept = ReusedLimits {
             all: RuleLimits::new(&config.rules, reused.map(|reused| &reused.all)),
             sites: HashMap::new(),
             stores: HashMap::new(),
-            checks: known
+            checks: known_checks
                 .map_or_else(|| PasswordChecks::new(&config.limits, &hasher), |known| Arc::clone(&known.checks)),
             checks_max,
             hasher,
         };
-        Self { config, kept, server_log: server_log.clone() }
+        Ok(Self { config, kept, server_log: server_log.clone() })
     }
 
     fn rules_of_site(

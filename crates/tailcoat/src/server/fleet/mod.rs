@@ -1,0 +1,119 @@
+//! Instances that act as one: a thread joins the decisions of `crates/fleet` to the store of the configuration.
+//!
+//! No worker waits for the thread. It gives changes of other instances to the main thread, as orders, and keys of session
+//! tickets to the handshakes.
+
+mod changes;
+mod limits;
+mod thread;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use tailcoat_store::StoreCounts;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use self::thread::{LEAVE_LIMIT, StoreThread};
+use crate::config::{SharedState, StoreConfig};
+use crate::control::ControlOrder;
+use crate::log::ServerLog;
+use crate::routing::rules::RateTable;
+use crate::status::StoreStatus;
+use crate::tls::Tickets;
+
+/// Change that the instance applies for the sake of others.
+#[derive(Debug)]
+pub(super) enum SharedChange {
+    /// Order that an operator has given to another instance.
+    Order(ControlOrder),
+    /// Orders may have been missed: no cached response may stay.
+    Resync,
+}
+
+/// Handle of the thread of a store. Dropping it ends the thread, which first gives its leases back.
+#[derive(Debug)]
+pub(super) struct FleetHandle {
+    config: StoreConfig,
+    /// Sender of commands, until the handle is dropped.
+    commands: Option<UnboundedSender<Command>>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<()>,
+}
+
+/// Command to the thread.
+#[derive(Debug)]
+enum Command {
+    /// Give an order to all instances.
+    Publish(ControlOrder),
+    /// Share these rate limits, and no others.
+    ShareLimits(Vec<Arc<RateTable>>),
+    /// Report the instances.
+    Status(oneshot::Sender<StoreStatus>),
+}
+
+impl FleetHandle {
+    /// Starts the thread. Changes of other instances go to `changes`.
+    ///
+    /// # Errors
+    /// The thread cannot be created, or a file of the configuration cannot be read.
+    pub(super) fn start(
+        config: &StoreConfig,
+        keeps_cursor: bool,
+        tickets: &Arc<Tickets>,
+        changes: &UnboundedSender<SharedChange>,
+        log: &ServerLog,
+    ) -> io::Result<Self> {
+        let (commands, receiver) = unbounded_channel();
+        let thread = StoreThread::new(config, keeps_cursor, Arc::clone(tickets), changes.clone(), log.clone())?;
+        let (alive, ended) = channel();
+        thread.spawn(receiver, alive)?;
+        Ok(Self { config: config.clone(), commands: Some(commands), ended })
+    }
+
+    /// True if the thread serves this configuration.
+    pub(super) fn is_of(&self, config: &StoreConfig) -> bool {
+        self.config == *config
+    }
+
+    /// Gives an order to all instances that this one has carried out, if such orders are shared.
+    pub(super) fn publish(&self, order: &ControlOrder) {
+        if self.config.has(SharedState::Orders) && changes::is_shared(order) {
+            // Fails only if the thread ended by a panic, which was logged.
+            let _ = self.commands.as_ref().map(|commands| commands.send(Command::Publish(order.clone())));
+        }
+    }
+
+    /// Shares these rate limits, and no others.
+    pub(super) fn share_limits(&self, tables: Vec<Arc<RateTable>>) {
+        let _ = self.commands.as_ref().map(|commands| commands.send(Command::ShareLimits(tables)));
+    }
+
+    /// Asks for the state of the store and the instances.
+    pub(super) fn ask_status(&self) -> oneshot::Receiver<StoreStatus> {
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.commands.as_ref().map(|commands| commands.send(Command::Status(sender)));
+        receiver
+    }
+}
+
+impl Drop for FleetHandle {
+    fn drop(&mut self) {
+        self.commands = None;
+        // A store that hangs delays no shutdown: others take the leases when their time is over.
+        let _ = self.ended.recv_timeout(LEAVE_LIMIT * 2);
+    }
+}
+
+/// Part of a status that counts operations.
+fn status_of(counts: StoreCounts) -> StoreStatus {
+    StoreStatus {
+        is_away: counts.is_away,
+        operations: counts.operations,
+        errors: counts.errors,
+        timeouts: counts.timeouts,
+        mean_us: (counts.time.as_micros() / u128::from(counts.operations.max(1))).try_into().unwrap_or(u64::MAX),
+        ..StoreStatus::default()
+    }
+}

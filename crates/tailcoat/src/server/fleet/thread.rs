@@ -1,0 +1,336 @@
+//! The thread of a store.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+use tailcoat_fleet::{
+    Action, BeatReport, EventCursor, Expected, Member, MemberPart, MemberRecord, MemberSettings, OUTBOX_MAX,
+    StoreReply, StoreRequest, StoreResult, TicketRing, UnknownOutcome,
+};
+use tailcoat_store::{Expectation, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::changes::{order_of, publication};
+use super::limits::{Charged, SharedLimits, charge};
+use super::{Command, SharedChange, status_of};
+use crate::config::{SharedState, StoreConfig, read_regular, state_directory};
+use crate::log::{ServerLog, event};
+use crate::status::{InstanceStatus, StoreStatus};
+use crate::tls::{TicketKey, Tickets, write_private};
+
+/// Time that the end of the thread waits for the store, to give leases back.
+pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(500);
+
+/// Interval between two saves of the position in the events.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Thread of a store.
+pub(super) struct StoreThread {
+    member: Member,
+    store: Arc<Measured>,
+    config: StoreConfig,
+    /// File of the position in the events, if a cache on disk continues after a restart.
+    cursor_file: Option<PathBuf>,
+    tickets: Arc<Tickets>,
+    changes: UnboundedSender<SharedChange>,
+    log: ServerLog,
+    start: Instant,
+    started_unix_seconds: u64,
+    saved: Option<EventCursor>,
+    saved_at: Option<Instant>,
+    /// True if the latest operation failed and the log says so.
+    is_away: bool,
+}
+
+impl StoreThread {
+    pub(super) fn new(
+        config: &StoreConfig,
+        keeps_cursor: bool,
+        tickets: Arc<Tickets>,
+        changes: UnboundedSender<SharedChange>,
+        log: ServerLog,
+    ) -> io::Result<Self> {
+        let store = tailcoat_store::open(config).map_err(io::Error::other)?;
+        let place = config.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        let cursor_file = state_directory().filter(|_| keeps_cursor).map(|directory| {
+            let digest: String = Sha256::digest(&place)[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+            directory.join(format!("store-{digest}.json"))
+        });
+        let saved = cursor_file.as_ref().and_then(|path| serde_json::from_slice(&read_regular(path).ok()?).ok());
+        let name = config.instance.clone().unwrap_or_else(machine_name);
+        let mut random = [0; 6];
+        aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("no random numbers"))?;
+        let tail: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_".contains(*letter);
+        let plain: String = name.chars().filter(is_plain).take(60).collect();
+        let settings = MemberSettings {
+            id: format!("{plain}-{tail}"),
+            name,
+            poll_interval: config.poll_interval(),
+            lease_time: config.lease_time,
+            has_tickets: config.has(SharedState::Tickets),
+            has_events: config.has(SharedState::Orders),
+        };
+        let entropy = Box::new(|| {
+            let mut bytes = [0; 48];
+            // The library aborts the process rather than return no random numbers after it has begun.
+            let _ = aws_lc_rs::rand::fill(&mut bytes);
+            bytes
+        });
+        Ok(Self {
+            member: Member::new(settings, saved.clone(), entropy),
+            store,
+            config: config.clone(),
+            cursor_file,
+            tickets,
+            changes,
+            log,
+            start: Instant::now(),
+            started_unix_seconds: unix_ms() / 1_000,
+            saved,
+            saved_at: None,
+            is_away: false,
+        })
+    }
+
+    /// Starts the thread, which drops `alive` when it ends.
+    pub(super) fn spawn(mut self, commands: UnboundedReceiver<Command>, alive: Sender<()>) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(16).build()?;
+        std::thread::Builder::new().name("store".into()).spawn(move || {
+            runtime.block_on(self.run(commands));
+            // A hung file system must not keep the thread.
+            runtime.shutdown_background();
+            drop(alive);
+        })?;
+        Ok(())
+    }
+
+    async fn run(&mut self, mut commands: UnboundedReceiver<Command>) {
+        let report = BeatReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_seconds: self.started_unix_seconds,
+            ..BeatReport::default()
+        };
+        self.member.set_report(report);
+        let mut operations: JoinSet<(MemberPart, Result<StoreReply, StoreError>)> = JoinSet::new();
+        let mut charges: JoinSet<Charged> = JoinSet::new();
+        let mut limits = SharedLimits::new(self.config.limits_without_store);
+        loop {
+            let now = self.start.elapsed();
+            loop {
+                let actions = self.member.poll(now, unix_ms());
+                if actions.is_empty() {
+                    break;
+                }
+                for action in actions {
+                    if let Some((part, request)) = self.act(action) {
+                        let store = Arc::clone(&self.store);
+                        operations.spawn(async move { (part, carry_out(&store, request).await) });
+                    }
+                }
+            }
+            self.save_cursor();
+            if let Some(batch) = limits.collect() {
+                let store = Arc::clone(&self.store);
+                charges.spawn(async move { charge(&store, batch).await });
+            }
+            let wait = self.member.next_wake().map_or(Duration::from_secs(60), |wake| wake.saturating_sub(now));
+            let wait = limits.wait().map_or(wait, |other| wait.min(other));
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(Command::Publish(order)) => self.publish(&order),
+                    Some(Command::ShareLimits(tables)) => limits.set_tables(tables),
+                    Some(Command::Status(reply)) => {
+                        let (store, status) = (Arc::clone(&self.store), self.status());
+                        let (id, next) = (self.member.settings().id.clone(), self.member.cursor().map(|cursor| cursor.next));
+                        // A slow store must not delay the events.
+                        tokio::spawn(async move {
+                            let _ = reply.send(with_instances(status, &store, &id, next).await);
+                        });
+                    }
+                    None => break,
+                },
+                Some(done) = operations.join_next(), if !operations.is_empty() => {
+                    if let Ok((part, result)) = done {
+                        self.report(&result);
+                        let result: StoreResult = result.map_err(|_| UnknownOutcome);
+                        self.member.handle_reply(self.start.elapsed(), unix_ms(), part, result);
+                    }
+                }
+                Some(done) = charges.join_next(), if !charges.is_empty() => {
+                    if let Ok(charged) = done {
+                        limits.on_charged(charged);
+                    }
+                }
+                () = sleep(wait.max(Duration::from_millis(1))) => {}
+            }
+        }
+        let _ = timeout(LEAVE_LIMIT, self.leave()).await;
+    }
+
+    /// Carries an action out, unless it is a request to the store.
+    fn act(&mut self, action: Action) -> Option<(MemberPart, StoreRequest)> {
+        match action {
+            Action::Request(part, request) => return Some((part, request)),
+            Action::Apply(event) => {
+                if let Some(order) = order_of(&event, unix_ms()) {
+                    // The main thread has ended, if nothing receives it.
+                    let _ = self.changes.send(SharedChange::Order(order));
+                }
+            }
+            Action::Resync => _ = self.changes.send(SharedChange::Resync),
+            Action::UseTickets(ring) => {
+                if self.tickets.share(keys_of(&ring)).is_err() {
+                    self.log.warn(
+                        event("session ticket keys not shared", &[("reason", &"unusable keys")]),
+                        "check the store",
+                    );
+                }
+            }
+        }
+        None
+    }
+
+    fn publish(&mut self, order: &crate::control::ControlOrder) {
+        let now = unix_ms();
+        let Some(publication) = publication(order, now) else { return };
+        let published = self.member.publish(now, publication.topic, publication.until_unix_ms, publication.payload);
+        if published.is_err() {
+            let values: [(&str, &dyn std::fmt::Display); 1] = [("waiting", &OUTBOX_MAX)];
+            self.log.error(
+                event("order not shared: too many wait for the store", &values),
+                "repeat the order at each instance, or when the store can be reached",
+            );
+        }
+    }
+
+    /// Logs when the store goes away, and when it is back.
+    fn report(&mut self, result: &Result<StoreReply, StoreError>) {
+        match result {
+            Ok(_) if self.is_away => {
+                self.is_away = false;
+                self.log.info(event("store can be reached again", &[]));
+            }
+            Err(error) if !self.is_away => {
+                self.is_away = true;
+                let place = self.config.place.as_ref().map(ToString::to_string).unwrap_or_default();
+                self.log.warn(event("store failed", &[("store", &place), ("error", error)]), error.advice());
+            }
+            _ => {}
+        }
+    }
+
+    fn save_cursor(&mut self) {
+        let (Some(path), Some(cursor)) = (&self.cursor_file, self.member.cursor()) else { return };
+        if self.saved.as_ref() == Some(cursor) || self.saved_at.is_some_and(|at| at.elapsed() < SAVE_INTERVAL) {
+            return;
+        }
+        self.saved_at = Some(Instant::now());
+        self.saved = Some(cursor.clone());
+        // Without the file, the next process empties its cache.
+        let _ = serde_json::to_string(cursor).map(|text| write_private(path, &text));
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus {
+            place: self.config.place.as_ref().map(ToString::to_string).unwrap_or_default(),
+            next_event: self.member.cursor().map(|cursor| cursor.next),
+            waiting_events: self.member.waiting_events() as u64,
+            is_housekeeper: self.member.is_housekeeper(self.start.elapsed()),
+            skew_ms: self.member.skew_ms(),
+            ..status_of(self.store.counts())
+        }
+    }
+
+    /// Gives back what other instances may take at once.
+    async fn leave(&mut self) {
+        let mut requests = self.member.leave();
+        requests.extend(self.member.release(self.start.elapsed()));
+        for request in requests {
+            let _ = carry_out(&self.store, request).await;
+        }
+    }
+}
+
+/// Keys of a ring: first the one that encrypts.
+fn keys_of(ring: &TicketRing) -> Vec<TicketKey> {
+    let made = ring.rotated_unix_seconds;
+    let keys = [&ring.current, &ring.next, &ring.previous].into_iter();
+    keys.map(|key| TicketKey::from_parts(key.name, key.secret, made)).collect()
+}
+
+/// Adds the records of all instances to a status.
+async fn with_instances(status: StoreStatus, store: &Measured, id: &str, next: Option<u64>) -> StoreStatus {
+    let Ok(StoreReply::Entries(entries)) = carry_out(store, StoreRequest::List("members".to_owned())).await else {
+        return StoreStatus { is_away: true, ..status };
+    };
+    let now = unix_ms();
+    let records = entries.iter().filter_map(|(_, value)| serde_json::from_slice::<MemberRecord>(value).ok());
+    let records: Vec<MemberRecord> = records.collect();
+    let newest = records.iter().filter_map(|record| record.next_event).chain(next).max();
+    let own_skew_ms = status.skew_ms.unwrap_or(0);
+    let instances = records.into_iter().map(|record| InstanceStatus {
+        is_this: record.id == id,
+        lag_events: newest.zip(record.next_event).map(|(newest, next)| newest - next),
+        // Both clocks as seen by the engine's.
+        age_ms: ((now as i64 - own_skew_ms) - (record.unix_ms as i64 - record.skew_ms.unwrap_or(0)))
+            .max(0)
+            .unsigned_abs(),
+        name: record.name,
+        id: record.id,
+        version: record.report.version,
+        started_unix_s: record.report.started_unix_seconds,
+        skew_ms: record.skew_ms,
+        waiting_events: record.waiting_events,
+    });
+    let mut instances: Vec<InstanceStatus> = instances.collect();
+    instances.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
+    StoreStatus { instances, ..status }
+}
+
+/// Carries a request out.
+async fn carry_out(store: &Measured, request: StoreRequest) -> Result<StoreReply, StoreError> {
+    let key = |text: &str| StoreKey::new(text).map_err(|error| StoreError::Wrong(format!("{text}: {error}")));
+    match request {
+        StoreRequest::Get(name) => {
+            let entry = store.get(&key(&name)?).await?;
+            Ok(StoreReply::Entry(entry.map(|entry| (entry.value, entry.version.0))))
+        }
+        StoreRequest::Put { key: name, value, expect } => {
+            let version;
+            let expect = match expect {
+                Expected::Any => Expectation::Any,
+                Expected::Absent => Expectation::Absent,
+                Expected::Version(text) => {
+                    version = StoredVersion(text);
+                    Expectation::Version(&version)
+                }
+            };
+            match store.put(&key(&name)?, &value, expect).await? {
+                Put::Done(version) => Ok(StoreReply::Done(version.0)),
+                Put::Conflict => Ok(StoreReply::Conflict),
+            }
+        }
+        StoreRequest::Delete(name) => store.delete(&key(&name)?).await.map(|()| StoreReply::Deleted),
+        StoreRequest::List(name) => {
+            let entries = store.list(&key(&name)?).await?.into_iter();
+            Ok(StoreReply::Entries(entries.map(|(key, entry)| (key.as_str().to_owned(), entry.value)).collect()))
+        }
+        StoreRequest::Time => Ok(StoreReply::Time(store.time().await?.map(|time| time.unix_ms))),
+    }
+}
+
+fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
+}
