@@ -21,6 +21,7 @@ mod process;
 mod questions;
 mod release;
 mod screenshots;
+mod simulate;
 mod skips;
 mod tidy;
 mod tls;
@@ -41,6 +42,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO|all|--charts [OPTION]...
        cargo xtask screenshots [OPTION]...
+       cargo xtask simulate [--seeds N] [--first SEED] [--instances N] [--calm]
        cargo xtask gateway-conformance [--program FILE] [--binaries DIR] [--test NAME] [--serial] [--hold]
        cargo xtask fuzz [TARGET]... [--seconds N]
        cargo xtask import-corpus [OPTION]... [DIR]
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Some("packaging") => exit_code(packaging::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
+        Some("simulate") => exit_code(simulate::run(arguments)),
         Some("screenshots") => exit_code(screenshots::run(arguments)),
         Some("gateway-conformance") => exit_code(gateway::run(arguments)),
         Some("fuzz") => exit_code(fuzz::run(arguments)),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
-    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig, StorePlace, UpstreamConfig,
-    UpstreamServerAddress, ValkeyTopology, state_directory,
+    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig, StorePlace,
+    UpstreamConfig, UpstreamServerAddress, ValkeyTopology, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
