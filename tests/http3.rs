@@ -186,6 +186,35 @@ fn logs_and_upstreams_see_the_cipher_suite() {
 }
 
 #[test]
+fn connections_of_a_client_are_traced() {
+    let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
+    let mut command = crate::support::tailcoat();
+    command.args(["log", "quic", "127.0.0.1", "--socket"]).arg(server.operated.path().join("control.sock"));
+    let mut trace = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let (sender, records) = std::sync::mpsc::channel();
+    let stdout = std::io::BufReader::new(trace.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in std::io::BufRead::lines(stdout).map_while(Result::ok) {
+            let record = line.strip_prefix('\u{1e}').expect("a record separator (RFC 7464)");
+            let _ = sender.send(serde_json::from_str::<serde_json::Value>(record).expect("JSON"));
+        }
+    });
+    // Only connections that begin after the order arrived are traced.
+    let mut shown = Vec::new();
+    eventually("a packet is traced", || {
+        assert_eq!(server.connect().order("get /"), "200 ok");
+        shown.extend(records.try_iter());
+        shown.iter().any(|record| record["name"].as_str().is_some_and(|name| name.ends_with("packet_received")))
+    });
+    trace.kill().unwrap();
+    trace.wait().unwrap();
+    assert!(shown[0]["qlog_version"].is_string(), "{}", shown[0]);
+    assert!(shown.iter().any(|record| record["data"]["header"]["packet_type"] == "1RTT"), "{shown:?}");
+    let rejected = server.operated.order(&["log", "quic", "127.0.0.1/33"]);
+    assert!(!rejected.status.success());
+}
+
+#[test]
 fn many_workers_share_a_port_and_clients_may_move() {
     let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
     // The kernel chooses a worker by the client's port.

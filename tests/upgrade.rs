@@ -102,7 +102,7 @@ fn the_log_is_followed_across_it() {
     reading.join().unwrap();
     let mut said = String::new();
     tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "tailcoat: a new process took over; its requests follow\ntailcoat: the server stopped\n");
+    assert_eq!(said, "tailcoat: a new process took over; its lines follow\ntailcoat: the server stopped\n");
 }
 
 #[test]

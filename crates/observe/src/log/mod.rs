@@ -40,7 +40,7 @@ pub use record::{FtpFlags, FtpSubject, LogClient, LogId, LogNeeds, LogRecord, Su
 pub use recorder::Recorder;
 pub use server::{LineStyle, ServerLog, escaped};
 pub use syslog::FACILITIES;
-pub use tap::{LogTail, RecordFilter, Tailed};
+pub use tap::{LineSender, LogTail, RecordFilter, Tailed, line_channel};
 pub use trouble::Trouble;
 
 use self::output::{Counters, LogOutput};

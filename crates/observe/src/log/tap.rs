@@ -50,37 +50,33 @@ pub enum Tailed {
     Missed(u64),
 }
 
+/// Sending end of lines for an operator.
+#[derive(Clone, Debug)]
+pub struct LineSender {
+    lines: Sender<String>,
+    missed: Arc<AtomicU64>,
+}
+
 /// Sending end of a tap, used by the writer.
 #[derive(Debug)]
 pub(super) struct Tap {
     filter: RecordFilter,
     formatter: Formatter,
-    lines: Sender<String>,
-    missed: Arc<AtomicU64>,
+    lines: LineSender,
     scratch: Vec<u8>,
 }
 
-impl Tap {
-    /// Creates both ends of a tap.
-    ///
-    /// # Errors
-    /// The template is invalid.
-    pub(super) fn new(filter: RecordFilter, format: &AccessLogFormat) -> Result<(Self, LogTail), TemplateError> {
-        let formatter = Formatter::new(format)?;
-        let (sender, lines) = channel(LINES_MAX);
-        let missed = Arc::new(AtomicU64::new(0));
-        let tail = LogTail { lines, missed: Arc::clone(&missed), reported_missed: 0 };
-        Ok((Self { filter, formatter, lines: sender, missed, scratch: Vec::new() }, tail))
-    }
+/// Creates both ends of a channel of lines.
+pub fn line_channel() -> (LineSender, LogTail) {
+    let (sender, lines) = channel(LINES_MAX);
+    let missed = Arc::new(AtomicU64::new(0));
+    let tail = LogTail { lines, missed: Arc::clone(&missed), reported_missed: 0 };
+    (LineSender { lines: sender, missed }, tail)
+}
 
-    /// Passes a record on if it matches the filter. Returns false if the receiver is gone.
-    pub(super) fn on_record(&mut self, record: &StoredRecord<'_>) -> bool {
-        if !self.filter.fits(record) {
-            return !self.lines.is_closed();
-        }
-        self.scratch.clear();
-        self.formatter.append(record, &mut self.scratch);
-        let line = String::from_utf8_lossy(&self.scratch).trim_end_matches('\n').to_owned();
+impl LineSender {
+    /// Sends a line, or counts it as missed if too many wait. Returns false if the receiver is gone.
+    pub fn send(&self, line: String) -> bool {
         match self.lines.try_send(line) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
@@ -92,8 +88,36 @@ impl Tap {
     }
 
     /// True while the receiver exists.
-    pub(super) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         !self.lines.is_closed()
+    }
+}
+
+impl Tap {
+    /// Creates both ends of a tap.
+    ///
+    /// # Errors
+    /// The template is invalid.
+    pub(super) fn new(filter: RecordFilter, format: &AccessLogFormat) -> Result<(Self, LogTail), TemplateError> {
+        let formatter = Formatter::new(format)?;
+        let (lines, tail) = line_channel();
+        Ok((Self { filter, formatter, lines, scratch: Vec::new() }, tail))
+    }
+
+    /// Passes a record on if it matches the filter. Returns false if the receiver is gone.
+    pub(super) fn on_record(&mut self, record: &StoredRecord<'_>) -> bool {
+        if !self.filter.fits(record) {
+            return self.lines.is_watched();
+        }
+        self.scratch.clear();
+        self.formatter.append(record, &mut self.scratch);
+        let line = String::from_utf8_lossy(&self.scratch).trim_end_matches('\n').to_owned();
+        self.lines.send(line)
+    }
+
+    /// True while the receiver exists.
+    pub(super) fn is_watched(&self) -> bool {
+        self.lines.is_watched()
     }
 }
 

@@ -19,12 +19,15 @@ pub(super) enum LogCommand {
     Convert(Convert),
     /// Follow requests of the running server until interrupted
     Tail(TailArgs),
+    /// Trace new HTTP/3 connections of a client, as qlog (JSON text sequences), until interrupted
+    Quic(QuicArgs),
 }
 
 impl LogCommand {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         match self {
             Self::Tail(tail) => tail.run(of_top),
+            Self::Quic(quic) => quic.run(of_top),
             Self::Convert(convert) => convert.run(),
         }
     }
@@ -68,6 +71,27 @@ pub(super) struct TailArgs {
     format: String,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat log quic 192.0.2.7 > trace.sqlog")]
+pub(super) struct QuicArgs {
+    /// Address, or network such as `192.0.2.0/24`
+    client: String,
+
+    #[command(flatten)]
+    server: ServerSocket,
+}
+
+impl QuicArgs {
+    fn run(self, of_top: Option<PathBuf>) -> ExitCode {
+        match self.server.find(of_top) {
+            Ok(socket) => follow(&socket, &ControlOrder::TraceQuic { client: self.client }),
+            Err(code) => code,
+        }
+    }
+}
+
 impl TailArgs {
     fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let filter = RecordFilter {
@@ -95,11 +119,11 @@ fn follow(socket: &Path, order: &ControlOrder) -> ExitCode {
             code = match report {
                 ControlReport::Logged(line) => print(&(line + "\n")),
                 ControlReport::Missed(count) => {
-                    eprintln!("tailcoat: skipped {count} requests: the output was too slow");
+                    eprintln!("tailcoat: skipped {count} lines: the output was too slow");
                     ExitCode::SUCCESS
                 }
                 ControlReport::Succeeded => {
-                    eprintln!("tailcoat: a new process took over; its requests follow");
+                    eprintln!("tailcoat: a new process took over; its lines follow");
                     successor = Some(scope.spawn(|| follow(socket, order)));
                     ExitCode::SUCCESS
                 }

@@ -32,6 +32,11 @@ pub enum ControlOrder {
         /// Format, as in the configuration.
         format: String,
     },
+    /// Stream qlog records of new QUIC connections from a client until the connection ends.
+    TraceQuic {
+        /// Address or network.
+        client: String,
+    },
     /// Report the status.
     Status {
         /// Open requests wanted per worker.
@@ -166,7 +171,7 @@ impl ControlOrder {
         match self {
             // Checking a configuration and opening its files may take any time.
             Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
-            Self::TailLog { .. } => None,
+            Self::TailLog { .. } | Self::TraceQuic { .. } => None,
             Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
             Self::SetLogLevel { .. }
             | Self::SetServers { .. }
@@ -185,7 +190,7 @@ impl ControlOrder {
 
     /// True for orders that watch the server without a time limit.
     pub(super) fn looks_on(&self) -> bool {
-        matches!(self, Self::TailLog { .. })
+        matches!(self, Self::TailLog { .. } | Self::TraceQuic { .. })
     }
 }
 

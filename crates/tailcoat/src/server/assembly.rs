@@ -13,8 +13,8 @@ use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
 use crate::connection::{
-    Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES,
-    Shares,
+    Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QlogTraces, QuicKeys, QuicSettings,
+    RESERVED_PLACES, Shares,
 };
 use crate::disk_cache::DiskStore;
 use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
@@ -72,6 +72,8 @@ pub(super) struct Lasting {
     pub(super) tickets: Arc<Tickets>,
     /// Keys of QUIC.
     pub(super) quic_keys: Arc<QuicKeys>,
+    /// Clients whose QUIC connections operators watch.
+    pub(super) qlog: Arc<QlogTraces>,
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
     pub(super) accept_trouble: Arc<Trouble>,
@@ -216,7 +218,7 @@ impl Assembly {
             let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
             let quic = quic.and_then(|tls| {
                 let congestion = config.server.quic_congestion_control;
-                QuicSettings::new(&lasting.quic_keys, Arc::clone(tls), &config.limits, congestion)
+                QuicSettings::new(&lasting.quic_keys, Arc::clone(tls), &config.limits, congestion, &lasting.qlog)
             });
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
@@ -357,6 +359,7 @@ impl Lasting {
             tickets,
             quic_keys: Arc::new(quic_keys),
             client_limit: Arc::default(),
+            qlog: Arc::default(),
             bans: Arc::default(),
             spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),
             confined,

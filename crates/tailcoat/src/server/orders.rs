@@ -76,6 +76,10 @@ impl Server {
                     Err(reason) => drop(reply.report(ControlReport::Rejected(reason))),
                 }
             }
+            ControlOrder::TraceQuic { client } => match self.trace_quic(&client) {
+                Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply, self.has_successor.subscribe()))),
+                Err(reason) => drop(reply.report(ControlReport::Rejected(reason))),
+            },
             ControlOrder::Status { requests_max } => {
                 let observer = Arc::clone(&self.lasting.observer);
                 let store = self.keepers.ask_store_status();
@@ -163,6 +167,12 @@ impl Server {
         let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
         let caches = || self.assembly.parts.sites.iter().flat_map(|site| site.response_caches());
         purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
+    }
+
+    fn trace_quic(&self, client: &str) -> Result<LogTail, String> {
+        let network = config::network_from_text(client)?;
+        let tail = self.lasting.qlog.watch(network);
+        tail.ok_or_else(|| "too many commands trace connections; end one first".to_owned())
     }
 
     fn set_workers(&mut self, count: usize, reply: ControlReply) {

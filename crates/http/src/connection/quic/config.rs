@@ -1,9 +1,10 @@
 //! Settings of QUIC.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
@@ -12,6 +13,7 @@ use quinn_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::qlog::QlogTraces;
 use super::slots::SlotIds;
 use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::{CongestionControl, Limits};
@@ -52,6 +54,9 @@ pub struct QuicKeys {
 pub struct QuicSettings {
     /// In the form of the QUIC engine.
     pub server: Arc<ServerConfig>,
+    limits: Limits,
+    congestion: CongestionControl,
+    traces: Arc<QlogTraces>,
 }
 
 impl QuicKeys {
@@ -92,7 +97,13 @@ pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8, is_untagged: &Arc<Atomi
 impl QuicSettings {
     /// Makes the settings for a listener; `None` if its default site has no HTTP/3, or a limit is above what QUIC can
     /// express.
-    pub fn new(keys: &QuicKeys, tls: Arc<ListenerTls>, limits: &Limits, congestion: CongestionControl) -> Option<Self> {
+    pub fn new(
+        keys: &QuicKeys,
+        tls: Arc<ListenerTls>,
+        limits: &Limits,
+        congestion: CongestionControl,
+        traces: &Arc<QlogTraces>,
+    ) -> Option<Self> {
         let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
         let mut server = ServerConfig::new(Arc::new(QuicTls::new(tls)?), Arc::new(token_key));
         server
@@ -100,7 +111,17 @@ impl QuicSettings {
             .max_incoming(WAITING_MAX)
             .incoming_buffer_size(WAITING_BYTES_MAX)
             .incoming_buffer_size_total(WAITING_TOTAL_BYTES_MAX);
-        Some(Self { server: Arc::new(server) })
+        Some(Self { server: Arc::new(server), limits: limits.clone(), congestion, traces: Arc::clone(traces) })
+    }
+
+    /// Settings for a connection of a client. They write a trace if an operator watches that client.
+    pub(super) fn for_client(&self, client: IpAddr, now: Instant) -> Arc<ServerConfig> {
+        let trace = self.traces.begin(client, now).zip(transport(&self.limits, self.congestion).ok());
+        let Some((trace, mut transport)) = trace else { return Arc::clone(&self.server) };
+        transport.qlog_stream(Some(trace));
+        let mut server = ServerConfig::clone(&self.server);
+        server.transport_config(Arc::new(transport));
+        Arc::new(server)
     }
 }
 

@@ -317,10 +317,11 @@ impl QuicEndpoint {
             return self.state.borrow_mut().proto.ignore(incoming);
         }
         let local = incoming.local_ip();
+        let server = settings.for_client(incoming.remote_address().ip(), now);
         let mut output = Vec::new();
         let accepted = {
             let state = &mut *self.state.borrow_mut();
-            state.proto.accept(incoming, now, &mut output, Some(Arc::clone(&settings.server)))
+            state.proto.accept(incoming, now, &mut output, Some(server))
         };
         match accepted {
             Ok((handle, proto)) => {

@@ -6,6 +6,7 @@
 
 mod config;
 mod endpoint;
+mod qlog;
 mod slots;
 mod socket;
 mod timers;
@@ -14,6 +15,7 @@ mod transport;
 pub(crate) use config::requests_max_first;
 pub use config::{QuicKeys, QuicSettings};
 pub use endpoint::{EndpointRole, QuicBuffers, QuicEndpoint};
+pub use qlog::QlogTraces;
 pub use slots::{SLOTS_MAX, steer};
 pub use socket::QuicSocket;
 pub(crate) use transport::QuicTransport;
