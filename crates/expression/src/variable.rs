@@ -54,6 +54,8 @@ pub enum Fact {
     Tls(TlsFact),
     /// `status`: of the response.
     Status,
+    /// `response.header.NAME`: a header field of the response; lines of the same name are joined with commas.
+    ResponseField(String),
 }
 
 /// A fact of the TLS connection.
@@ -76,6 +78,8 @@ pub enum Place {
     Guard,
     /// A rule or handler after the guards.
     Request,
+    /// A map, which rules of all kinds may use. Facts of the response are empty until there is one.
+    Map,
     /// A rule for responses, or a log.
     Response,
 }
@@ -99,11 +103,12 @@ const NAMES: [(&str, Fact); 14] = [
 ];
 
 /// Beginnings of names that continue as the user likes.
-const FAMILIES: [&str; 9] = [
+const FAMILIES: [&str; 10] = [
     "host.N",
     "path.N",
     "query.NAME",
     "request.header.NAME",
+    "response.header.NAME",
     "cookie.NAME",
     "map.NAME",
     "env.NAME",
@@ -128,7 +133,10 @@ impl Variable {
                 "there is no status before the response".into(),
                 "use `status` in `response-header` and logs".into(),
             )),
-            (Self::Fact(Fact::User), Place::Guard) => Err((
+            (Self::Fact(Fact::ResponseField(_)), Place::Guard | Place::Request) => {
+                Err(("there is no response yet".into(), "use `response.header` in `response-header`".into()))
+            }
+            (Self::Fact(Fact::User), Place::Guard | Place::Map) => Err((
                 "this rule is applied before a password has shown who the user is".into(),
                 "test another variable, such as `client`".into(),
             )),
@@ -156,6 +164,7 @@ impl Variable {
             Some((start, "")) => Err((format!("`{name}` needs a name"), format!("write, for example, `{start}.a`"))),
             Some(("query", argument)) => Ok(Self::Fact(Fact::Argument(argument.into()))),
             Some(("request.header", field)) if is_token(field) => Ok(Self::Fact(Fact::Field(field.into()))),
+            Some(("response.header", field)) if is_token(field) => Ok(Self::Fact(Fact::ResponseField(field.into()))),
             Some(("cookie", cookie)) if is_token(cookie) => Ok(Self::Fact(Fact::Cookie(cookie.into()))),
             Some(("map", map)) => Ok(Self::Map(MapRef::new(map))),
             Some(("secret", secret)) => Ok(Self::Secret(SecretRef::new(secret))),
@@ -183,6 +192,7 @@ impl Variable {
             Self::Fact(Fact::HostLabel(number)) => format!("host.{number}"),
             Self::Fact(Fact::Argument(name)) => format!("query.{name}"),
             Self::Fact(Fact::Field(name)) => format!("request.header.{name}"),
+            Self::Fact(Fact::ResponseField(name)) => format!("response.header.{name}"),
             Self::Fact(Fact::Cookie(name)) => format!("cookie.{name}"),
             Self::Fact(fact) => NAMES.iter().find(|(_, known)| known == fact).map_or("", |(name, _)| name).into(),
             Self::Map(map) => format!("map.{}", map.name()),

@@ -20,7 +20,7 @@ pub(super) const DOC: &str = "\
     | `user` | the user of `basic-auth` or `forward-auth` |\n\
     | `tls_version`, `tls_cipher_suite`, `tls_server_name`, `tls_client` | the TLS connection, its server name (SNI) and the subject of the client certificate; empty without TLS |\n\
     | `request_id` | 32 random hexadecimal digits |\n\
-    | `status` | of the response, in `response-header` |\n\
+    | `status`, `response.header.NAME` | of the response, in `response-header` |\n\
     | `map.NAME`, `secret.NAME`, `env.NAME` | a `map`, the content of a `secret`, an environment variable |\n\
     | `match.1`, `match.NAME` | a group of the regular expression in `when`, or in the case of the map |\n\
     \n\
@@ -65,7 +65,7 @@ pub(super) const DOC: &str = "\
 /// The block of a map.
 pub(super) const MAP_BLOCK: OptionDefinition = OptionDefinition {
     name: "map",
-    parameters: &[one("name", ValueKind::Name), one("value", ValueKind::Expression(Place::Guard))],
+    parameters: &[one("name", ValueKind::Name), one("value", ValueKind::Expression(Place::Map))],
     repeatable: true,
     doc: "A table that turns a value into another, as the variable `map.NAME`. Maps may use each other, but not in a \
           circle. See [maps](#maps) for variables and conditions.",
@@ -98,7 +98,7 @@ pub(super) const SECRET: OptionDefinition = OptionDefinition {
 pub(super) static MAP: &[OptionDefinition] = &[
     OptionDefinition {
         name: "case",
-        parameters: &[one("pattern", ValueKind::MapPattern), one("value", ValueKind::Expression(Place::Guard))],
+        parameters: &[one("pattern", ValueKind::MapPattern), one("value", ValueKind::Expression(Place::Map))],
         repeatable: true,
         doc: "The value for texts that fit the pattern. An exact text counts first, then the longest start (`\"/a/*\"`), \
               then the longest end (`\"*.css\"`), then the first regular expression (`\"~EXPRESSION\"`) that matches. \
@@ -112,7 +112,7 @@ pub(super) static MAP: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "default",
-        parameters: &[one("value", ValueKind::Expression(Place::Guard))],
+        parameters: &[one("value", ValueKind::Expression(Place::Map))],
         doc: "The value for all other texts; by default it is empty.",
         example: r#"default "other""#,
         set: OptionSetter::Map(|map, values| map.default = values.expression("value").unwrap_or_default()),

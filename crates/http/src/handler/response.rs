@@ -44,10 +44,38 @@ impl Response {
         }
     }
 
+    /// Value of a field; lines of the same name are joined with commas (RFC 9110, section 5.2). Empty if there is none.
+    pub fn field(&self, name: &[u8]) -> Cow<'_, [u8]> {
+        let (object, coding, form) = match self {
+            Self::Built(response) => {
+                let lines = response.fields.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name));
+                return joined(lines.map(|(_, value)| value));
+            }
+            Self::Cached { object, coding, form } => (object, *coding, form),
+            Self::Changed(changed) => (&changed.object, changed.coding, &changed.form),
+        };
+        let representation = object.object.representation(coding);
+        let head = match form {
+            Form::Whole => &representation.head,
+            Form::NotModified => &representation.not_modified_head,
+            Form::Part { .. } => &representation.partial_head,
+        };
+        joined(head.h1.values(name))
+    }
+
     /// Takes the tunnel out of a response that switches protocols.
     pub fn take_tunnel(&mut self) -> Option<Tunnel> {
         let Self::Built(response) = self else { return None };
         response.forwarded.as_mut()?.tunnel.take()
+    }
+}
+
+/// Joins the values of a field's lines.
+fn joined<'v>(mut values: impl Iterator<Item = &'v [u8]>) -> Cow<'v, [u8]> {
+    let first = values.next().unwrap_or_default();
+    match values.next() {
+        None => Cow::Borrowed(first),
+        Some(second) => Cow::Owned([first, second].into_iter().chain(values).collect::<Vec<_>>().join(&b", "[..])),
     }
 }
 

@@ -36,6 +36,16 @@ impl PreparedHead {
         }
     }
 
+    /// Values of the fields with this name, which is case-insensitive.
+    pub fn values<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let lines = self.bytes.split(|byte| *byte == b'\n').skip(1);
+        lines.filter_map(move |line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let (own, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            own.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
     /// Memory that the head uses.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len()

@@ -7,7 +7,7 @@ use wire::http::Status;
 use super::rate_table::RateTable;
 use super::{KeyHasher, RoutedFacts, TrustedProxies, Visit};
 use crate::config::{AutoBan, Network, ServerSettings, format_duration, unmapped};
-use crate::handler::Routed;
+use crate::handler::{Response, Routed};
 use crate::log::{LogClient, ServerLog, event};
 use crate::metrics::Limit;
 use crate::routing::{Bans, TooManyBans};
@@ -46,10 +46,11 @@ impl AutoBans {
     /// Counts a rejection, and bans its client if that is one too many. `paths` are those that the request was asked for
     /// and rewritten to.
     #[cold]
-    pub(crate) fn count(&self, status: Status, paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit, bans: &Bans) {
+    pub(crate) fn count(&self, response: &Response, paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit, bans: &Bans) {
+        let status = response.status();
         let client = visit.client();
         let Some(network) = self.network_of(client) else { return };
-        let facts = RoutedFacts::new(routed).with_visit(visit).with_status(status);
+        let facts = RoutedFacts::new(routed).with_visit(visit).with_response(response);
         for (rule, table) in &self.rules {
             if !rule.statuses.contains(&status)
                 || !paths.iter().any(|path| rule.path.matches(path))

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use expression::{Fact, FactSource, TlsFact, unmapped};
-use wire::http::{FieldSpan, Status, Version, cookies};
+use wire::http::{FieldSpan, Version, cookies};
 
 use super::Visit;
 use super::target::arguments;
-use crate::handler::Routed;
+use crate::handler::{Response, Routed};
 use crate::log::LogClient;
 
 /// Request as expressions see it.
@@ -17,13 +17,13 @@ pub struct RoutedFacts<'r> {
     routed: &'r Routed<'r>,
     path: &'r [u8],
     visit: Option<&'r Visit>,
-    status: Option<Status>,
+    response: Option<&'r Response>,
 }
 
 impl<'r> RoutedFacts<'r> {
     /// Facts of a request.
     pub fn new(routed: &'r Routed<'r>) -> Self {
-        Self { routed, path: routed.path, visit: None, status: None }
+        Self { routed, path: routed.path, visit: None, response: None }
     }
 
     /// Facts with another path, such as another reading of the requested one.
@@ -36,9 +36,9 @@ impl<'r> RoutedFacts<'r> {
         Self { visit: Some(visit), ..self }
     }
 
-    /// Facts with the status of the response.
-    pub fn with_status(self, status: Status) -> Self {
-        Self { status: Some(status), ..self }
+    /// Facts with those of the response.
+    pub fn with_response(self, response: &'r Response) -> Self {
+        Self { response: Some(response), ..self }
     }
 
     fn user(&self) -> &'r [u8] {
@@ -82,6 +82,9 @@ impl FactSource for RoutedFacts<'_> {
             Fact::Query => routed.query.unwrap_or_default(),
             Fact::Argument(name) => return argument(routed.query, name.as_bytes()),
             Fact::Field(name) => return Some(self.field(name)),
+            Fact::ResponseField(name) => {
+                return Some(self.response.map_or(Cow::Borrowed(b""), |response| response.field(name.as_bytes())));
+            }
             Fact::Cookie(name) => {
                 let values = cookies(&routed.request).filter(|(other, _)| *other == name.as_bytes());
                 return single(values.map(|(_, value)| Cow::Borrowed(value)));
@@ -109,7 +112,7 @@ impl FactSource for RoutedFacts<'_> {
                 text.as_bytes()
             }
             Fact::Status => {
-                let status = self.status.map(|status| status.code().to_string()).unwrap_or_default();
+                let status = self.response.map(|response| response.status().code().to_string()).unwrap_or_default();
                 return Some(Cow::Owned(status.into_bytes()));
             }
         }))
@@ -170,7 +173,10 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 mod tests {
     use expression::{Place, parse_value};
 
+    use wire::http::Status;
+
     use super::*;
+    use crate::handler::BuiltResponse;
     use crate::routing::rules::tests::RuleTestRequest;
 
     #[test]
@@ -180,7 +186,10 @@ mod tests {
         let request = RuleTestRequest::new(head);
         let routed = request.routed();
         let visit = Visit::for_tests(LogClient::Ip("[::ffff:192.0.2.1]:1".parse().unwrap()), "anna");
-        let facts = RoutedFacts::new(&routed).with_visit(&visit).with_status(Status::NOT_FOUND);
+        let mut response = BuiltResponse::new(Status::NOT_FOUND);
+        response.fields.push("X-B", "1").push("x-b", "2");
+        let response = Response::Built(response);
+        let facts = RoutedFacts::new(&routed).with_visit(&visit).with_response(&response);
         let check = |text: &str, expect: Option<&str>| {
             let value = parse_value(text, Place::Response).unwrap();
             let found = value.read(&facts, None).ok().map(|value| String::from_utf8_lossy(&value).into_owned());
@@ -210,6 +219,8 @@ mod tests {
             ("http_version", Some("1.1")),
             ("tls_version", Some("")),
             ("status", Some("404")),
+            ("response.header.X-B", Some("1, 2")),
+            ("response.header.X-C", Some("")),
         ] {
             check(&format!("{{{name}}}"), expect);
         }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use expression::{Groups, Verdict};
 use wire::http::forwarding::{is_named_by_connection, is_same_field};
-use wire::http::{FieldSpan, KnownField, Method, Request, RequestHead, Span, Status, path};
+use wire::http::{FieldSpan, KnownField, Method, Request, RequestHead, Span, path};
 
 use super::{RewrittenTarget, RoutedFacts, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
-use crate::handler::{FieldChange, Routed};
+use crate::handler::{FieldChange, Response, Routed};
 use crate::log::LogClient;
 
 /// Error: the value of a field would end its line, or cannot be told.
@@ -40,9 +40,9 @@ pub(crate) fn response_changes(
     paths: &[&[u8]],
     routed: &Routed<'_>,
     visit: &Visit,
-    status: Status,
+    response: &Response,
 ) -> Vec<FieldChange> {
-    let facts = RoutedFacts::new(routed).with_visit(visit).with_status(status);
+    let facts = RoutedFacts::new(routed).with_visit(visit).with_response(response);
     let mut changes = changes(edits, paths, facts, routed, visit, |_| Ok(None)).unwrap_or_default();
     for byte in changes.iter_mut().flat_map(|change| &mut change.value).filter(|byte| is_unsafe(byte)) {
         *byte = b' ';
@@ -267,10 +267,10 @@ fn connection_without(request: &Request<'_>, changes: &[FieldChange]) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use wire::http::Fields;
+    use wire::http::{Fields, Status};
 
     use super::*;
-    use crate::handler::change_fields;
+    use crate::handler::{BuiltResponse, change_fields};
     use crate::routing::rules::tests::{RuleTestRequest, rules};
 
     const HEAD: &str = "GET /a%20b?c HTTP/1.1\r\nHost: H\r\nX-A: 1\r\nx-a: 2\r\nAuthorization: Basic x\r\n\r\n";
@@ -325,7 +325,13 @@ mod tests {
                 Err(UnsafeValue),
                 "{user:?}"
             );
-            let changes = response_changes(&rules.response_fields, &[routed.path], &routed, &visit, Status::OK);
+            let changes = response_changes(
+                &rules.response_fields,
+                &[routed.path],
+                &routed,
+                &visit,
+                &Response::Built(BuiltResponse::new(Status::OK)),
+            );
             assert_eq!(changes[0].value, expect.as_bytes(), "{user:?}");
         }
         let visit = Visit::for_tests(LogClient::Unix, "anna\t\x7f");
@@ -370,7 +376,13 @@ mod tests {
             fields.push("a", "2");
             change_fields(
                 &mut fields,
-                &response_changes(&rules.response_fields, &[routed.path], &routed, &visit, Status::OK),
+                &response_changes(
+                    &rules.response_fields,
+                    &[routed.path],
+                    &routed,
+                    &visit,
+                    &Response::Built(BuiltResponse::new(Status::OK)),
+                ),
             );
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let found: Vec<_> = fields.iter().map(|(name, value)| (text(name), text(value))).collect();

@@ -318,16 +318,16 @@ impl Rules {
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
         let auto_bans = self.shared.auto_bans();
         if auto_bans.is_rejection(response.status()) {
-            auto_bans.count(response.status(), &passage.paths(routed), routed, &passage.visit, &self.bans);
+            auto_bans.count(&response, &passage.paths(routed), routed, &passage.visit, &self.bans);
         }
         let of_tls = self.shared.https().response_field(routed);
         let cors = self.shared.rules().cors.as_ref();
         if self.response_fields.is_empty() && of_tls.is_none() && cors.is_none() && passage.cookies.is_empty() {
             return response;
         }
-        let status = response.status();
         let mut changes = cors.map_or_else(Vec::new, |cors| cors::response_changes(cors, routed));
-        changes.extend(response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit, status));
+        let visit = &passage.visit;
+        changes.extend(response_changes(&self.response_fields, &passage.paths(routed), routed, visit, &response));
         changes.extend(of_tls.cloned());
         changes.extend(passage.cookies.iter().cloned());
         if changes.is_empty() {
