@@ -146,7 +146,7 @@ fn what_was_translated_answers_the_same() {
 #[test]
 fn what_guards_is_never_more_open() {
     let Some(nginx) = RealServer::start(&NGINX) else { return };
-    let (server, config) = translated(&nginx, "sites/two.conf", 4, "4 are replaced by a rejection");
+    let (server, config) = translated(&nginx, "sites/two.conf", 0, "0 are replaced by a rejection");
     for path in GUARDED_PATHS {
         let found = answer(server.address, "guards.example", path);
         assert_eq!(found, answer(nginx.address, "guards.example", path), "{path}\n{config}");

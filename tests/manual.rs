@@ -283,7 +283,9 @@ fn check_table(page: &str, options_min: usize) {
         for option in
             ours.split('`').skip(1).step_by(2).filter(|option| !option.starts_with("tailcoat ") && !place.is_empty())
         {
-            let (is_valid, said) = StagedExample::of(around(option, place)).check();
+            // The hook is the reader's own program.
+            let option = option.replace("/usr/local/bin/dns-hook", "/usr/bin/true");
+            let (is_valid, said) = StagedExample::of(around(&option, place)).check();
             assert!(is_valid, "{option} in {place}: {said}");
             count += 1;
         }

@@ -10,6 +10,8 @@ pub(crate) struct Directive {
     /// Directives in its braces.
     pub(crate) block: Option<Vec<Directive>>,
     pub(crate) place: FileLine,
+    /// True if its arguments had variables.
+    pub(crate) had_variables: bool,
 }
 
 impl Directive {

@@ -8,6 +8,7 @@ mod apache;
 mod caddy;
 mod directive;
 mod kdl;
+mod look_ahead;
 mod nginx;
 mod notes;
 mod parts;

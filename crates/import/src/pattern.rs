@@ -2,6 +2,8 @@
 
 use regex::Regex;
 
+use crate::look_ahead;
+
 /// Paths of a rule or handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ForeignPattern {
@@ -211,8 +213,9 @@ fn head_of(expression: &str) -> String {
 ///
 /// The reason why it cannot be translated.
 pub(crate) fn expression(text: &str) -> Result<String, String> {
-    match Regex::new(text) {
-        Ok(_) => Ok(text.to_owned()),
+    let without = look_ahead::without(text);
+    match Regex::new(without.as_deref().unwrap_or(text)) {
+        Ok(_) => Ok(without.unwrap_or_else(|| text.to_owned())),
         Err(regex::Error::Syntax(message)) => {
             let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Err(format!("its expression cannot be translated: {reason}"))

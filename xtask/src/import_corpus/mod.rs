@@ -26,7 +26,8 @@ usage: cargo xtask import-corpus [OPTION]... [DIR]
   --caddy PROGRAM  Caddy, if it is not in PATH
   --tailcoat PROGRAM  server (default: target/debug/tailcoat)
   --only TEXT      configurations whose path contains a text
-  --details        list each difference";
+  --details        list each difference
+  --counts FILE    write the counts, and the reasons of what is not the same, as JSON";
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -38,6 +39,7 @@ pub(super) struct CorpusOptions {
     tailcoat: PathBuf,
     only: Option<String>,
     has_details: bool,
+    counts: Option<PathBuf>,
     /// The configuration that this process judges in its namespaces.
     inside: Option<PathBuf>,
 }
@@ -68,6 +70,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     collect(&options.directory, 0, &mut files)?;
     files.retain(|file| options.only.as_ref().is_none_or(|only| file.to_string_lossy().contains(only.as_str())));
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut others = Vec::new();
     for file in &files {
         let verdict = in_namespaces(file, &options);
         let name = verdict["verdict"].as_str().unwrap_or("failed");
@@ -80,12 +83,29 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         }
         let name = VERDICTS.into_iter().find(|known| *known == name).unwrap_or("failed");
         *counts.entry(name).or_default() += 1;
+        if name != "same" {
+            let reason = details.iter().find_map(Value::as_str).or(verdict["summary"].as_str()).unwrap_or_default();
+            let reason: String = reason.chars().take(REASON_LENGTH_MAX).collect();
+            others.push(json!({ "name": shown_name(file, &options.directory), "verdict": name, "reason": reason }));
+        }
+    }
+    if let Some(path) = &options.counts {
+        let text = json!({ "configurations": files.len(), "counts": counts, "not the same": others });
+        std::fs::write(path, format!("{}\n", serde_json::to_string_pretty(&text)?))?;
     }
     println!("{} configurations", files.len());
     for (name, count) in &counts {
         println!("{count:>6} {name}");
     }
     Ok(!counts.contains_key(MORE_OPEN))
+}
+
+/// Most letters of a reason in a file of counts.
+const REASON_LENGTH_MAX: usize = 160;
+
+/// Name of a configuration: its path below the folder of all.
+fn shown_name(file: &Path, directory: &Path) -> String {
+    file.strip_prefix(directory).unwrap_or(file).display().to_string()
 }
 
 /// The translation lets clients at something that the original rejects.
@@ -101,6 +121,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
         tailcoat: "target/debug/tailcoat".into(),
         only: None,
         has_details: false,
+        counts: None,
         inside: None,
     };
     while let Some(argument) = arguments.next() {
@@ -108,6 +129,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
         match argument.as_str() {
             "--short" => options.is_short = true,
             "--details" => options.has_details = true,
+            "--counts" => options.counts = Some(value()?.into()),
             "--root" => options.root = Some(std::path::absolute(value()?)?),
             "--caddy" => options.caddy = value()?.into(),
             "--tailcoat" => options.tailcoat = value()?.into(),

@@ -140,13 +140,14 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
     }
     let values = pairs(&parameters);
     let value = |name: &str| values.get(name).map_or("", String::as_str);
+    let (script, info) = script(value("SCRIPT_FILENAME"), value("PATH_INFO"));
     let (status, _) = verdict(values.get("HTTP_X_STUB").map(String::as_str), value("REQUEST_URI"));
     let text = format!(
         "Status: {status}\r\nContent-Type: text/plain\r\n\r\nSTUB {name} {} {} script={} info={} query={} host={} https={}\n",
         value("REQUEST_METHOD"),
         value("REQUEST_URI"),
-        value("SCRIPT_FILENAME"),
-        value("PATH_INFO"),
+        script,
+        info,
         value("QUERY_STRING"),
         value("HTTP_HOST"),
         value("HTTPS"),
@@ -157,6 +158,18 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
     };
     let response = [record(6, text.as_bytes()), record(6, &[]), record(3, &[0; 8])].concat();
     stream.write_all(&response)
+}
+
+/// The script and what follows it, as PHP-FPM reads them: without what Apache puts before, and apart (`cgi.fix_pathinfo`).
+fn script<'a>(file: &'a str, info: &'a str) -> (&'a str, &'a str) {
+    let file = match file.strip_prefix("proxy:").and_then(|file| file.split_once("fcgi://")) {
+        Some((_, rest)) => &rest[rest.find('/').unwrap_or(0)..],
+        None => file,
+    };
+    match file.find(".php/") {
+        Some(end) if info.is_empty() => file.split_at(end + ".php".len()),
+        _ => (file, info),
+    }
 }
 
 /// Names and values of FastCGI.

@@ -119,6 +119,7 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
         stub::listen_at(Path::new(PHP_SOCKET))?;
         fs::set_permissions(PHP_SOCKET, fs::Permissions::from_mode(0o777))?;
     }
+    logs(&words)?;
     let stubs = upstreams(&words)?;
     fs::create_dir_all("/var/log/nginx")?;
     fs::create_dir_all("/var/log/apache2")?;
@@ -237,7 +238,7 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
                 write(
                     "/etc/apache2/apache2.conf",
                     &format!(
-                        "{common}Listen 80\nDocumentRoot /srv/htaccess\n<Directory />\nAllowOverride All\nOptions FollowSymLinks Indexes\n</Directory>\n"
+                        "{common}DirectoryIndex index.html index.php\nListen 80\nDocumentRoot /srv/htaccess\n<Directory />\nAllowOverride All\nOptions FollowSymLinks Indexes\n</Directory>\n"
                     ),
                 )?;
                 fs::create_dir_all("/srv/htaccess")?;
@@ -246,8 +247,13 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
             if text.contains("LoadModule") || text.contains("mods-enabled") {
                 return Ok((write("/etc/apache2/apache2.conf", text)?, text.to_owned()));
             }
-            let tls = if text.contains("443") { "Listen 443\n" } else { "" };
-            write("/etc/apache2/apache2.conf", &format!("{common}Listen 80\n{tls}Include /etc/apache2/site.conf\n"))?;
+            let listens = text.lines().any(|line| line.trim_start().to_ascii_lowercase().starts_with("listen "));
+            let listen = match (listens, text.contains("443")) {
+                (true, _) => "",
+                (false, true) => "Listen 80\nListen 443\n",
+                (false, false) => "Listen 80\n",
+            };
+            write("/etc/apache2/apache2.conf", &format!("{common}{listen}Include /etc/apache2/site.conf\n"))?;
             Ok((write("/etc/apache2/site.conf", text)?, text.to_owned()))
         }
     }
@@ -427,6 +433,17 @@ fn certificates(words: &[(String, String)]) -> Result<(), Box<dyn Error>> {
             source => {
                 fs::copy(source, &path)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Directories of logs.
+fn logs(words: &[(String, String)]) -> Result<(), Box<dyn Error>> {
+    let is_log = |name: &str| matches!(name, "access_log" | "error_log" | "customlog" | "errorlog" | "transferlog");
+    for (_, word) in words.iter().filter(|(before, word)| is_log(before) && word.contains('/') && !word.contains('$')) {
+        if let Some(parent) = Path::new("/etc/apache2").join(word).parent() {
+            fs::create_dir_all(parent)?;
         }
     }
     Ok(())

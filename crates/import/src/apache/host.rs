@@ -270,6 +270,7 @@ impl<'a> HostSource<'a> {
             notes.left(directive, why);
             let fallback =
                 fallback.iter().filter(|path| path.ends_with(".php")).map(|path| KdlNode::with("fallback", path));
+            parts.handlers.extend(proxy::earlier_indexes(&indexes));
             let node = KdlNode::with("fastcgi", "*.php").text(PHP_SOCKET).comment(why);
             let node = if root.is_empty() { node.property("root", ".") } else { node };
             parts.handlers.push(node.block(fallback.collect()));
@@ -327,7 +328,14 @@ impl<'a> HostSource<'a> {
             matches!(child.name.to_ascii_lowercase().as_str(), "directoryindex" | "fallbackresource" | "rewriterule")
                 && child.arguments.iter().any(|word| word.contains(".php"))
         });
-        named.next()
+        named.next().or_else(|| {
+            // Scripts beside the file are run, too.
+            let directory = self.directory.map(Path::new)?;
+            let entries = std::fs::read_dir(directory).ok()?.take(1000).flatten();
+            let has_script =
+                entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|name| name == "php"));
+            self.blocks[0].first().filter(|_| has_script)
+        })
     }
 
     /// Names of index files.
@@ -340,7 +348,12 @@ impl<'a> HostSource<'a> {
         let names = found.map_or_else(Vec::new, |directive| directive.arguments.clone());
         let names: Vec<String> =
             names.into_iter().filter(|name| !name.starts_with('/') && name != "disabled").collect();
-        if names.is_empty() { vec!["index.html".to_owned()] } else { names }
+        match (names.is_empty(), self.directory) {
+            (false, _) => names,
+            // Packages of PHP add its index.
+            (true, Some(_)) => vec!["index.html".to_owned(), "index.php".to_owned()],
+            (true, None) => vec!["index.html".to_owned()],
+        }
     }
 
     fn aliases(&self, mounts: &[Mount], parts: &mut SiteParts, notes: &mut Notes) {

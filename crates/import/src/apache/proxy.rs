@@ -227,6 +227,7 @@ pub(super) fn handler(
                 lines.push(scripts_of_directories.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
             }
             lines.extend(fallback.map(|path| KdlNode::with("fallback", path)));
+            parts.handlers.extend(earlier_indexes(indexes).filter(|node| !parts.handlers.contains(node)));
             for pattern in patterns {
                 // A path with more after the script fits by itself.
                 let text = pattern.expression().replace("(?:/.*)?$", "$");
@@ -267,4 +268,12 @@ mod tests {
         check("balancer://pool/", "pool", "/", false);
         assert!(target("ajp://a").is_err());
     }
+}
+
+/// Index files that Apache looks for before the index of scripts, which otherwise comes first here.
+pub(super) fn earlier_indexes(indexes: &[String]) -> Option<KdlNode> {
+    let first = indexes.iter().position(|name| name.ends_with(".php"))?;
+    let names = &indexes[..first];
+    let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+    (!names.is_empty()).then(|| KdlNode::with("files", "~/$").block(vec![index]))
 }

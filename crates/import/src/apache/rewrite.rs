@@ -18,6 +18,9 @@ pub(super) struct RewriteScope<'a> {
     pub(super) has_scripts: bool,
 }
 
+/// Reason why a redirect to another host is not translated.
+const UNKNOWN_NAMES: &str = "the names of the site are not known";
+
 /// Result of the rules of a block.
 #[derive(Default)]
 pub(super) struct RewriteOutcome {
@@ -95,10 +98,20 @@ struct Rule<'a> {
     is_missing: bool,
 }
 
+/// A condition as a property, and as the expression language says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PropertyCondition {
+    name: &'static str,
+    value: String,
+    when: String,
+}
+
 /// Conditions of a rule, as properties: each alternative is a line.
 #[derive(Debug, Clone, Default)]
 struct Tests {
-    properties: Vec<(&'static str, String)>,
+    properties: Vec<PropertyCondition>,
+    /// Conditions of the expression language that must hold, too.
+    whens: Vec<String>,
     paths: Vec<ForeignPattern>,
     excluded: Vec<ForeignPattern>,
     is_missing: bool,
@@ -122,6 +135,12 @@ impl Rule<'_> {
             .collect()
     }
 
+    /// Returns `true` if the target names groups of conditions.
+    fn uses_groups(&self) -> bool {
+        let target = self.directive.argument(1);
+        target.match_indices('%').any(|(at, _)| target[at + 1..].starts_with(|next: char| next.is_ascii_digit()))
+    }
+
     fn is_rejection(&self) -> bool {
         let is_of = |flag: &String| matches!(flag.as_str(), "F" | "G") || flag.starts_with("R=4");
         self.flags().iter().any(is_of)
@@ -132,7 +151,7 @@ impl Rule<'_> {
         let flags = self.flags();
         let redirects = flags.iter().any(|flag| flag.starts_with('R') && !flag.starts_with("R=4"));
         // A lost redirect between spellings of a URL opens nothing.
-        if redirects && why.contains("THE_REQUEST") {
+        if redirects && (why.contains("THE_REQUEST") || why == UNKNOWN_NAMES) {
             return notes.left(self.directive, why);
         }
         match self.pattern() {
@@ -205,6 +224,18 @@ impl Rule<'_> {
         let has = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
         let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
         let target = self.directive.argument(1);
+        let sets_only = |flag: &String| flag.starts_with("E=") || flag.starts_with("ENV=") || flag == "NC";
+        if target == "-" && !flags.is_empty() && flags.iter().all(sets_only) {
+            notes.needless(self.directive, "it sets a variable only; scripts get `Authorization` by themselves");
+            return Ok(());
+        }
+        if target.replace('\\', "").ends_with(".gz") && !flags.iter().any(|flag| flag.starts_with('R')) {
+            notes.needless(
+                self.directive,
+                "files with `.gz`, `.br` or `.zst` beside them are sent so (`precompressed`)",
+            );
+            return Ok(());
+        }
         let alternatives = self.alternatives(conditions)?;
         if target == "-" && !has(&["F", "forbidden", "G", "gone"]) && value("R").is_none() {
             // Such a rule only sets a variable, or ends the processing.
@@ -287,15 +318,11 @@ impl Rule<'_> {
             return Err("a rejection has no condition on files".to_owned());
         }
         let pattern = self.pattern()?;
-        let excluded = tests
-            .excluded
-            .iter()
-            .map(|excluded| format!("not path matches '{}'", excluded.expression().replace('\'', "''")));
-        let excluded = excluded.collect::<Vec<_>>().join(" and ");
+        let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+        let tests = &Tests { whens: tests.whens.iter().cloned().chain(excluded).collect(), ..tests.clone() };
         for pattern in self.paths(tests, &pattern)? {
             let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
             let node = with_properties(node, tests);
-            let node = if excluded.is_empty() { node } else { node.property("when", &excluded) };
             parts.rejections.push(if status == 403 { node } else { node.word_property("status", status) });
         }
         Ok(())
@@ -320,6 +347,8 @@ impl Rule<'_> {
             return Err("a rewrite has no condition that a file exists".to_owned());
         }
         let pattern = self.pattern()?;
+        // A directory of its own is the root of its site.
+        let target = target.strip_prefix("%{ENV:BASE}").unwrap_or(target);
         let is_missing = tests.is_missing || self.is_missing;
         let is_url = target.contains("://");
         if has("P") || has("proxy") {
@@ -347,6 +376,7 @@ impl Rule<'_> {
             is_missing && pattern.is_all() && !is_redirect && !text.contains(['?', '{']) && tests.paths.is_empty();
         if is_front
             && tests.properties.is_empty()
+            && tests.whens.is_empty()
             && tests.excluded.is_empty()
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
@@ -384,12 +414,12 @@ impl Rule<'_> {
         let is_upgrade = tests
             .properties
             .iter()
-            .any(|(name, value)| *name == "field" && value.to_ascii_lowercase().contains("websocket"));
+            .any(|property| property.name == "field" && property.value.to_ascii_lowercase().contains("websocket"));
         if is_upgrade {
             notes.needless(self.directive, "`forward` upgrades connections");
             return Ok(());
         }
-        if !tests.properties.is_empty() || tests.is_missing || !tests.excluded.is_empty() {
+        if !tests.properties.is_empty() || !tests.whens.is_empty() || tests.is_missing || !tests.excluded.is_empty() {
             return Err("a handler has no conditions except the path".to_owned());
         }
         let is_whole = matches!(found.path.as_str(), "/$1" | "$1" | "%{REQUEST_URI}" | "");
@@ -505,6 +535,15 @@ impl Rule<'_> {
                 .map(|text| text.is_match(value))
                 .map_err(|_| "its expression cannot be translated".to_owned()),
         };
+        let variable = expression_variable(name);
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        // Clients choose the host: no target may take a group of it.
+        let has_groups = !is_negated && self.uses_groups() && has_group(text);
+        if let Some(variable) = variable.as_ref().filter(|variable| has_groups && *variable != "host") {
+            let when = format!("{variable} matches {}", quoted(&expression(&format!("{flag}{text}"))?));
+            let groups = (0..10).map(|group| format!("{{match.{group}}}")).collect();
+            return one(Tests { whens: vec![when], groups, ..Tests::default() });
+        }
         match name {
             "HTTPS" | "ENV:HTTPS" => return constant(fits(if self.scope.has_tls { "on" } else { "off" })?),
             "REQUEST_SCHEME" => return constant(fits(if self.scope.has_tls { "https" } else { "http" })?),
@@ -519,13 +558,17 @@ impl Rule<'_> {
                     let Some(captures) = expression.captures(name) else { continue };
                     let groups = captures.iter().map(|group| group.map_or("", |group| group.as_str()).to_owned());
                     all.push(Tests {
-                        properties: vec![("field", format!("Host: {name}"))],
+                        properties: vec![PropertyCondition {
+                            name: "field",
+                            value: format!("Host: {name}"),
+                            when: format!("host == {}", quoted(name)),
+                        }],
                         groups: groups.collect(),
                         ..Tests::default()
                     });
                 }
                 if self.scope.names.is_empty() || self.scope.names.iter().any(|name| name.contains('*')) {
-                    return Err("the names of the site are not known".to_owned());
+                    return Err(UNKNOWN_NAMES.to_owned());
                 }
                 return Ok(if all.is_empty() { vec![Tests { is_never: true, ..Tests::default() }] } else { all });
             }
@@ -546,7 +589,9 @@ impl Rule<'_> {
             _ => {}
         }
         let sign = if is_negated { "!" } else { "" };
-        let property = match name {
+        let not = if is_negated { "not " } else { "" };
+        let variable = variable.ok_or_else(|| format!("`%{{{name}}}` cannot be a condition"))?;
+        let (property, value) = match name {
             "REQUEST_METHOD" => {
                 let methods = text.trim_start_matches(['^', '=', '(']).trim_end_matches(['$', ')']);
                 let methods: Vec<&str> = methods.split('|').collect();
@@ -580,12 +625,46 @@ impl Rule<'_> {
                 }
             }
         };
-        one(Tests { properties: vec![property], ..Tests::default() })
+        let when = match text {
+            "" | "^$" => format!("{not}{variable} == ''"),
+            text => match text.strip_prefix('=') {
+                Some(other) => format!("{not}{variable} == {}", quoted(other.trim_matches('"'))),
+                None => format!("{not}{variable} matches {}", quoted(&expression(&format!("{flag}{text}"))?)),
+            },
+        };
+        one(Tests { properties: vec![PropertyCondition { name: property, value, when }], ..Tests::default() })
     }
 }
 
 fn with_properties(node: KdlNode, tests: &Tests) -> KdlNode {
-    tests.properties.iter().fold(node, |node, (name, value)| node.property(name, value))
+    let node = tests.properties.iter().fold(node, |node, one| node.property(one.name, &one.value));
+    if tests.whens.is_empty() { node } else { node.property("when", tests.whens.join(" and ")) }
+}
+
+/// The name of a server variable in conditions; `None` if it has none.
+fn expression_variable(name: &str) -> Option<String> {
+    Some(match name {
+        "REQUEST_URI" => "path".to_owned(),
+        "HTTP_HOST" | "SERVER_NAME" => "host".to_owned(),
+        "QUERY_STRING" => "query".to_owned(),
+        "REQUEST_METHOD" => "method".to_owned(),
+        "REMOTE_ADDR" => "client".to_owned(),
+        "HTTP_USER_AGENT" => "request.header.User-Agent".to_owned(),
+        "HTTP_REFERER" => "request.header.Referer".to_owned(),
+        "HTTP_COOKIE" => "request.header.Cookie".to_owned(),
+        "HTTP_ACCEPT" => "request.header.Accept".to_owned(),
+        name => format!("request.header.{}", name.strip_prefix("HTTP:")?),
+    })
+}
+
+/// The condition that a path matches a pattern.
+fn path_matches(pattern: &ForeignPattern) -> String {
+    format!("path matches '{}'", pattern.expression().replace('\'', "''"))
+}
+
+/// Returns `true` if an expression has a group whose match can be named.
+fn has_group(text: &str) -> bool {
+    text.match_indices('(').any(|(at, _)| !text[at + 1..].starts_with('?') && !text[..at].ends_with('\\'))
 }
 
 /// Conditions that both hold.
@@ -595,15 +674,22 @@ fn both(one: &Tests, other: &Tests) -> Result<Tests, String> {
         if result.properties.contains(property) {
             continue;
         }
-        if result.properties.iter().any(|(name, _)| *name == property.0) {
-            return Err(format!("a rule has one condition `{}`", property.0));
+        // A line has one property of each name.
+        match result.properties.iter().any(|one| one.name == property.name) {
+            true => result.whens.push(property.when.clone()),
+            false => result.properties.push(property.clone()),
         }
-        result.properties.push(property.clone());
     }
     result.paths = match (one.paths.as_slice(), other.paths.as_slice()) {
         ([], paths) | (paths, []) => paths.to_vec(),
-        _ => return Err("a rule has one condition on the path".to_owned()),
+        (paths, others) => {
+            let any: Vec<String> = others.iter().map(path_matches).collect();
+            result.whens.push(format!("({})", any.join(" or ")));
+            paths.to_vec()
+        }
     };
+    // Groups are those of the last condition.
+    result.whens.extend(other.whens.iter().cloned());
     result.excluded.extend(other.excluded.iter().cloned());
     result.is_missing |= other.is_missing;
     result.is_existing |= other.is_existing;
@@ -620,7 +706,9 @@ fn variable(name: &str) -> Result<&'static str, String> {
         "HTTP_HOST" | "SERVER_NAME" => "{host}",
         "REQUEST_URI" => "{path}",
         "QUERY_STRING" => "{query}",
-        "REQUEST_SCHEME" => "{scheme}",
+        // Variables that common rules set to the path of the directory and to the scheme.
+        "ENV:BASE" => "",
+        "REQUEST_SCHEME" | "ENV:PROTO" => "{scheme}",
         _ => return Err(format!("`%{{{name}}}` has no counterpart here")),
     })
 }

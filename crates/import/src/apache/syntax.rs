@@ -237,6 +237,7 @@ fn expand(text: &Directive, values: &[String]) -> Vec<Directive> {
             arguments: directive.arguments.iter().map(|word| replace(word)).collect(),
             block: directive.block.as_ref().map(|block| block.iter().map(|child| with(child, replace)).collect()),
             place: directive.place.clone(),
+            had_variables: false,
         }
     }
     text.children().iter().map(|child| with(child, &replace)).collect()
@@ -284,7 +285,8 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportErr
         let words = words(section.map_or(line, |rest| rest.trim_end().trim_end_matches('>')))
             .ok_or_else(|| wrong(number, "a quotation mark is not closed".to_owned()))?;
         let Some((name, arguments)) = words.split_first() else { continue };
-        let directive = Directive { name: name.clone(), arguments: arguments.to_vec(), block: None, place };
+        let directive =
+            Directive { name: name.clone(), arguments: arguments.to_vec(), block: None, place, had_variables: false };
         if section.is_some() {
             if open.len() == NESTING_MAX {
                 return Err(wrong(number, "sections are nested too deeply".to_owned()));

@@ -104,12 +104,35 @@ fn htaccess_is_a_site() {
     let expect = [
         "site {",
         "root \"/srv\"",
-        "index \"index.html\"",
+        "index \"index.html\" \"index.php\"",
         "deny all path=\"~^/config/\"",
         "deny all path=#\"~/\\.env(?:/.*)?$\"#",
         "}",
     ];
     assert_eq!(found, expect);
+}
+
+/// Issue 23: these rejected all paths.
+#[test]
+fn conditions_of_frameworks_are_translated() {
+    let check = |rules: &str, expect: &str| {
+        let (lines, remarks) = translated(&format!("RewriteEngine On\n{rules}"), Some(Path::new("/srv/.htaccess")));
+        assert!(lines.iter().any(|line| line == expect), "{rules}\n{lines:#?}\n{remarks:#?}");
+        assert!(!lines.iter().any(|line| line == "deny all"), "{rules}\n{lines:#?}");
+    };
+    check(
+        "RewriteCond %{REQUEST_URI} ^/old/(.+)$\nRewriteRule ^ /new/%1 [R=301,L]",
+        "redirect \"*\" \"/new/{match.1}{query}\" status=301 when=\"path matches '^/old/(.+)$'\"",
+    );
+    check(
+        "RewriteCond %{HTTP_USER_AGENT} bad [NC]\nRewriteCond %{HTTP_REFERER} ^$\nRewriteRule ^ - [F]",
+        "deny all field=\"User-Agent: ~(?i)bad\" when=\"request.header.Referer == ''\"",
+    );
+    check(
+        "RewriteCond %{REQUEST_URI}::$0 ^(/.+)/(.*)::\\2$\nRewriteRule .* - [E=BASE:%1]\nRewriteCond %{REQUEST_FILENAME} !-f\n\
+         RewriteRule ^ %{ENV:BASE}/index.php [L]",
+        "fallback \"/index.php\"",
+    );
 }
 
 /// Each of these was more open than in Apache.

@@ -28,8 +28,13 @@ pub(super) enum CaddyListener {
 
 /// Sites of a server block.
 pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut Notes) -> Vec<KdlNode> {
-    let directive =
-        Directive { name: site.addresses.join(", "), arguments: Vec::new(), block: None, place: site.place.clone() };
+    let directive = Directive {
+        name: site.addresses.join(", "),
+        arguments: Vec::new(),
+        block: None,
+        place: site.place.clone(),
+        had_variables: false,
+    };
     let mut listeners: BTreeMap<String, BTreeSet<CaddyListener>> = BTreeMap::new();
     for text in &site.addresses {
         match read(text, shared) {

@@ -37,8 +37,13 @@ pub(crate) fn translate(path: &Path) -> Result<Translation, ImportError> {
 fn translate_file(file: &Caddyfile) -> Translation {
     let mut notes = Notes::default();
     for (name, place) in &file.unset {
-        let directive =
-            Directive { name: format!("{{${name}}}"), arguments: Vec::new(), block: None, place: place.clone() };
+        let directive = Directive {
+            name: format!("{{${name}}}"),
+            arguments: Vec::new(),
+            block: None,
+            place: place.clone(),
+            had_variables: false,
+        };
         notes.left(&directive, "the environment variable is not set here; it was replaced by nothing");
     }
     let options = global::translate(&file.options, &mut notes);

@@ -258,6 +258,10 @@ fn option(directive: &Directive, upstream: &mut Upstream, options: &mut Vec<KdlN
                 let by = format!("field:{}", directive.arguments[1]);
                 upstream.options.push(KdlNode::new("balance").word("hash").property("by", by));
             }
+            "cookie" => {
+                let name = directive.arguments.get(1).map_or("lb", String::as_str);
+                upstream.options.push(KdlNode::with("sticky", name));
+            }
             "first" => notes.left(directive, "mark all servers but the first with `backup=on`"),
             _ => notes.left(directive, "`balance` has no such method"),
         },

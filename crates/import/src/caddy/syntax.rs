@@ -357,6 +357,7 @@ impl<'a> Parser<'a> {
             arguments: words[1..].iter().map(|word| word.text.clone()).collect(),
             block,
             place: self.place(name.line),
+            had_variables: false,
         })
     }
 }

@@ -99,14 +99,7 @@ impl<'a> AuthScene<'_, 'a> {
         let block = found.directive.children();
         let pass = forward::pass(block).filter(|pass| pass.name == "proxy_pass");
         let pass = pass.ok_or("its location has no `proxy_pass`")?;
-        let constant = |name: &str| {
-            let is_it = |child: &&NginxDirective| child.name == "set" && child.first() == name;
-            block.iter().rfind(is_it).map(|set| set.argument(1))
-        };
-        let (url, is_variable) = match constant(pass.first()) {
-            Some(url) => (url, true),
-            None => (pass.first(), false),
-        };
+        let (url, is_variable) = (forward::url_of(pass), pass.had_variables);
         if url.contains('$') || !url.starts_with("http") {
             return Err("the server of `forward-auth` has a fixed address".to_owned());
         }

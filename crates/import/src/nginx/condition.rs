@@ -3,6 +3,7 @@
 use super::matching::expression;
 use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::NginxDirective;
+use super::values;
 use crate::kdl::KdlNode;
 
 /// Action of a condition: one line for each way in which the condition may hold.
@@ -21,6 +22,8 @@ pub(super) enum PropertyTest {
     Field(String),
     Query(String),
     Method(String),
+    /// A condition of the expression language.
+    When(String),
     /// No handler has the path.
     Missing,
 }
@@ -31,6 +34,7 @@ impl PropertyTest {
             Self::Field(field) => node.property("field", field),
             Self::Query(query) => node.property("query", query),
             Self::Method(method) => node.property("method", method),
+            Self::When(when) => node.property("when", when),
             Self::Missing => node.word_property("missing", "on"),
         }
     }
@@ -163,7 +167,10 @@ fn parts(directive: &NginxDirective) -> [String; 3] {
 
 /// The tests of which one holds if a condition does; none if there is none like it.
 fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<PropertyTest>, String> {
-    let test = test(subject, operator, value)?;
+    let test = match test(subject, operator, value)? {
+        Some(test) => Some(test),
+        None => when(subject, operator, value)?.map(PropertyTest::When),
+    };
     let mut tests: Vec<PropertyTest> = test.into_iter().collect();
     if let Some(name) = subject.strip_prefix("$http_")
         && matches!(operator, "~" | "~*")
@@ -264,6 +271,23 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<PropertyTes
         });
     }
     Ok(None)
+}
+
+/// The condition as the expression language says it; nothing if it has no such variable.
+fn when(subject: &str, operator: &str, value: &str) -> Result<Option<String>, String> {
+    let name = subject.strip_prefix("${").and_then(|name| name.strip_suffix('}')).or(subject.strip_prefix('$'));
+    let is_constant = operator.contains('~') || !value.contains('$');
+    let Some(name) = name.and_then(values::expression_name).filter(|_| is_constant) else { return Ok(None) };
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    Ok(Some(match operator {
+        "" => format!("{name} not in ('', '0')"),
+        "=" => format!("{name} == {}", quoted(value)),
+        "!=" => format!("{name} != {}", quoted(value)),
+        _ => {
+            let matches = format!("{name} matches {}", quoted(&expression(value, operator.ends_with('*'))?));
+            if operator.starts_with('!') { format!("not {matches}") } else { matches }
+        }
+    }))
 }
 
 /// The test of a field, by the name that its variable has.

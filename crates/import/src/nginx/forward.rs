@@ -7,7 +7,7 @@ use super::settings::{DirectiveLevel, compression_level, time_option};
 use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
-use super::{Chain, Notes, auth_request, caching, rewrite};
+use super::{Chain, Notes, auth_request, caching, guard, rewrite};
 use crate::config;
 use crate::kdl::KdlNode;
 
@@ -49,7 +49,7 @@ pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes
 
 fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let Scene { location, chain, shared, .. } = scene;
-    if pass.first().contains('$') {
+    if url_of(pass).contains('$') {
         return Err("an upstream has a fixed address; its name is resolved again automatically".to_owned());
     }
     let scheme = pass.first().split_once("://").map_or("http", |(scheme, _)| scheme);
@@ -64,6 +64,7 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     options.extend(prefix(&path, scene)?);
     options.extend(host(pass, chain, notes));
     answer_options("proxy", chain, &mut options, notes);
+    options.extend(guard::internal_redirects(scene.server));
     let node = KdlNode::with("forward", to);
     let node = match location.pattern() {
         Some(pattern) => node.property("path", pattern),
@@ -103,8 +104,11 @@ fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<KdlNode>, String> {
     if let Some(prefix) = block.iter().find_map(|child| rewrite::stripped_prefix(child, scene.location)) {
         return Ok(strip(prefix));
     }
+    let own = pass(block);
     match (path, scene.location.prefix()) {
         ("", _) => Ok(None),
+        // With variables, the path is sent as it is.
+        (path, _) if own.is_some_and(|pass| pass.had_variables) => Err(format!("all requests get the path `{path}`")),
         (path, Some(prefix)) if path == prefix => Ok(None),
         ("/", Some(prefix)) if prefix.ends_with('/') => Ok(strip(prefix)),
         (path, Some(prefix)) if is_replaced(path, scene.location) => Ok(strip(prefix)),
@@ -122,7 +126,7 @@ fn is_replaced(path: &str, location: &LocationMatch) -> bool {
 pub(super) fn replaced_prefix(pass: &NginxDirective, scene: Scene<'_>) -> Option<KdlNode> {
     let (_, path) = target(pass);
     let prefix = scene.location.prefix()?;
-    if !is_replaced(&path, scene.location) || path == prefix || path == "/" {
+    if pass.had_variables || !is_replaced(&path, scene.location) || path == prefix || path == "/" {
         return None;
     }
     let kept = prefix.trim_end_matches('/');
@@ -136,7 +140,14 @@ pub(super) fn replaced_prefix(pass: &NginxDirective, scene: Scene<'_>) -> Option
 
 /// Server of a `…_pass`, and the path after it.
 fn target(pass: &NginxDirective) -> (String, String) {
-    target_of(pass.first())
+    target_of(url_of(pass))
+}
+
+/// URL of a `…_pass`, without variables for the path and query of the request, which upstreams get anyway.
+pub(super) fn url_of(pass: &NginxDirective) -> &str {
+    let url = pass.first();
+    let own = ["$request_uri", "$uri$is_args$args"];
+    own.iter().find_map(|path| url.strip_suffix(path)).unwrap_or(url)
 }
 
 /// Server of a URL, and the path after it.
@@ -192,6 +203,7 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     let root = chain.last("root").map(NginxDirective::first);
     let mut options = Vec::new();
     answer_options("fastcgi", chain, &mut options, notes);
+    options.extend(guard::internal_redirects(scene.server));
     if chain.last("fastcgi_keep_conn").is_some_and(|keep| keep.first() == "on") {
         options.push(KdlNode::new("keep-connections").word("on"));
     }
@@ -248,6 +260,7 @@ fn application(name: &str, pass: &NginxDirective, scene: Scene<'_>, notes: &mut 
     let (family, name) = if name == "scgi_pass" { ("scgi", "scgi") } else { ("uwsgi", "uwsgi") };
     let mut options = Vec::new();
     answer_options(family, chain, &mut options, notes);
+    options.extend(guard::internal_redirects(scene.server));
     variables(if family == "scgi" { "scgi_param" } else { "uwsgi_param" }, chain, &mut options, notes);
     let to = pass.first();
     let to = if shared.upstreams.contains(to) { to.to_owned() } else { gateway_address(to) };

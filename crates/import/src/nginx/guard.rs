@@ -62,8 +62,8 @@ fn limit_except(rules: &mut ImportedRules, directive: &NginxDirective, level: &D
     rules.closed.push(node);
 }
 
-/// `internal`: clients cannot request these paths. nginx requests them itself: for error pages and scripts, as here,
-/// and for upstreams (`X-Accel-Redirect`), unlike here.
+/// `internal`: clients cannot request these paths. The server requests them itself: for error pages and scripts, and for
+/// upstreams (`X-Accel-Redirect`).
 pub(super) fn internal(
     rules: &mut ImportedRules,
     directive: &NginxDirective,
@@ -71,24 +71,40 @@ pub(super) fn internal(
     server: &[NginxDirective],
     notes: &mut Notes,
 ) {
-    let why = "only nginx itself may request them, for an upstream (`X-Accel-Redirect`) or a rewrite";
     if is_led_to(location, server) {
         // The internal requests are known, so nothing is missing. For clients, nothing exists here.
         let node = KdlNode::new("deny").word("all");
         let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
         rules.closed.push(node.word_property("status", 404).word_property("internal", "on"));
-    } else {
-        rules.close(
-            directive,
-            &DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: false },
-            why,
-            notes,
-        );
+        return;
+    }
+    match location.pattern() {
+        // Upstreams may lead there: see `internal_redirects`.
+        Some(pattern) => rules.closed.push(KdlNode::with("internal", pattern)),
+        None => rules.close(directive, &DirectiveLevel::Server, "all paths of the site would be internal", notes),
+    }
+}
+
+/// Allows upstreams to redirect to the internal locations of the server.
+pub(super) fn internal_redirects(server: &[NginxDirective]) -> Option<KdlNode> {
+    let mut patterns = Vec::new();
+    collect_internal(server, server, &mut patterns);
+    let node = patterns.iter().fold(KdlNode::new("x-accel-redirect"), |node, pattern| node.text(pattern));
+    (!patterns.is_empty()).then_some(node)
+}
+
+fn collect_internal(block: &[NginxDirective], server: &[NginxDirective], patterns: &mut Vec<String>) {
+    for directive in block.iter().filter(|directive| directive.name == "location") {
+        if directive.children().iter().any(|child| child.name == "internal") {
+            let location = LocationMatch::read(directive).ok().filter(|location| !is_led_to(location, server));
+            patterns.extend(location.and_then(|location| location.pattern()));
+        }
+        collect_internal(directive.children(), server, patterns);
     }
 }
 
 /// Returns `true` if an error page or the last argument of `try_files` is one of a location's paths.
-fn is_led_to(location: &LocationMatch, block: &[NginxDirective]) -> bool {
+pub(super) fn is_led_to(location: &LocationMatch, block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| {
         let is_leader = matches!(directive.name.as_str(), "error_page" | "try_files" | "auth_request");
         let path = directive.arguments.last().map_or("", |path| path.split(['?', '$']).next().unwrap_or_default());

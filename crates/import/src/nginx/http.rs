@@ -26,8 +26,8 @@ pub(super) struct HttpBlock {
 }
 
 /// Translates the whole file.
-pub(super) fn translate(directives: &[NginxDirective], notes: &mut Notes) -> Vec<KdlNode> {
-    let mut file = ImportedFile::default();
+pub(super) fn translate(directives: &[NginxDirective], maps: Vec<KdlNode>, notes: &mut Notes) -> Vec<KdlNode> {
+    let mut file = ImportedFile { settings: maps, ..ImportedFile::default() };
     for directive in directives {
         file.main(directive, notes);
     }
@@ -273,7 +273,6 @@ fn shared(block: &[NginxDirective], notes: &mut Notes) -> HttpBlock {
                 shared.upgrades.insert(directive.argument(1).to_owned());
                 notes.needless(directive, "WebSockets pass by default (`upgrade`)");
             }
-            "map" => notes.left(directive, "there are no user-defined variables"),
             "upstream" => drop(shared.upstreams.insert(directive.first().to_owned())),
             _ => {}
         }

@@ -62,7 +62,9 @@ impl LocationParts {
         let mut files = FilesBlock::default();
         // Paths that all clients are denied need no handler.
         let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
-        let mut is_answered = pass.is_none() && !is_of_files(block) && !lets_in;
+        let is_internal = block.iter().any(|child| child.name == "internal");
+        let is_page = is_internal && guard::is_led_to(location, scene.server);
+        let mut is_answered = pass.is_none() && (is_page || !is_of_files(block)) && !lets_in;
         for child in block {
             if auth_request::is_part(chain, child, scene.server) {
                 continue;
@@ -415,9 +417,7 @@ fn answer(status: u16) -> KdlNode {
 /// Returns `true` if a block answers with files.
 fn is_of_files(block: &[NginxDirective]) -> bool {
     let answers = |child: &NginxDirective| {
-        matches!(child.name.as_str(), "return" | "internal")
-            || forward::is_foreign(&child.name)
-            || (child.name == "deny" && child.first() == "all")
+        child.name == "return" || forward::is_foreign(&child.name) || (child.name == "deny" && child.first() == "all")
     };
     forward::pass(block).is_none() && !block.iter().any(answers)
 }

@@ -1,8 +1,11 @@
 //! Paths that locations and expressions match.
 
 use regex::Regex;
+use regex_syntax::hir::Look;
+use regex_syntax::hir::literal::Extractor;
 
 use super::syntax::NginxDirective;
+use crate::look_ahead;
 
 /// Paths of a `location`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,12 +115,21 @@ impl LocationMatch {
         }
     }
 
+    /// Texts with one of which each of its paths begins.
+    fn heads(&self) -> Vec<String> {
+        let found = match self {
+            Self::Expression(expression) => heads(expression),
+            _ => None,
+        };
+        found.unwrap_or_else(|| vec![self.head()])
+    }
+
     /// Returns `true` if a path may belong to both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Named(_), _) | (_, Self::Named(_)) => false,
             (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
-            _ => heads_meet(&self.head(), &other.head()),
+            _ => self.heads().iter().any(|head| other.heads().iter().any(|other| heads_meet(head, other))),
         }
     }
 }
@@ -125,6 +137,7 @@ impl LocationMatch {
 /// An expression of nginx (PCRE), if it says the same here.
 pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, String> {
     let text = if ignores_case { format!("(?i){text}") } else { text.to_owned() };
+    let text = look_ahead::without(&text).unwrap_or(text);
     match Regex::new(&text) {
         Ok(_) => Ok(text),
         Err(regex::Error::Syntax(message)) => {
@@ -164,6 +177,17 @@ pub(super) fn without_look_around(text: &str) -> String {
 fn ending(expression: &str) -> Option<String> {
     let extension = expression.strip_prefix(r"\.")?.strip_suffix('$')?;
     extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
+}
+
+/// Texts with one of which each match of an expression begins, if matches are only at the start of a text.
+fn heads(expression: &str) -> Option<Vec<String>> {
+    let hir = regex_syntax::parse(expression).ok()?;
+    if !hir.properties().look_set_prefix().contains(Look::Start) {
+        return None;
+    }
+    let prefixes = Extractor::new().extract(&hir);
+    let texts = prefixes.literals()?.iter().map(|literal| String::from_utf8(literal.as_bytes().to_vec()));
+    texts.collect::<Result<Vec<_>, _>>().ok().filter(|texts| !texts.is_empty())
 }
 
 /// Returns `true` if a path may begin with both.
@@ -235,7 +259,8 @@ mod tests {
         check("^~ /.well-known/", Ok(Some("/.well-known/*")));
         check(r"~ \.php$", Ok(Some("*.php")));
         check(r"~* \.(jpg|png)$", Ok(Some(r"~(?i)\.(jpg|png)$")));
-        check(r"~ ^/(?!admin)", Err("look-around"));
+        check(r"~ ^/(?!a)", Ok(Some(r"~^/(?:\z|[^a])")));
+        check(r"~ ^/(?!admin)x", Err("look-around"));
     }
 
     #[test]

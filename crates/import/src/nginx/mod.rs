@@ -3,7 +3,7 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed; [`auth_request`] those that a server decides. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`variables`] replaces the user's own variables. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
 mod auth_request;
@@ -28,6 +28,7 @@ mod syntax;
 mod tests;
 mod upstream;
 mod values;
+mod variables;
 
 use std::path::Path;
 
@@ -43,8 +44,9 @@ pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), Impo
 
 fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
-    let nodes = http::translate(directives, &mut notes);
-    (nodes, notes.sorted(directives))
+    let (directives, maps) = variables::replace(directives, &mut notes);
+    let nodes = http::translate(&directives, maps, &mut notes);
+    (nodes, notes.sorted(&directives))
 }
 
 /// The blocks that a directive may be inherited from, the widest first: `http`, `server`, and locations in locations.

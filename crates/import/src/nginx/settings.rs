@@ -264,7 +264,8 @@ impl ImportedRules {
                 };
                 // `Cache-Control` belongs with `expires`, if there is one; for files it costs nothing.
                 let name = directive.first();
-                let node = if name.eq_ignore_ascii_case("cache-control") && !level.is_forwarded() {
+                let is_fixed = !directive.argument(1).contains('$');
+                let node = if name.eq_ignore_ascii_case("cache-control") && is_fixed && !level.is_forwarded() {
                     return self.add_cache_control(&value, level);
                 } else {
                     response_header(level, name, &value)
@@ -274,11 +275,14 @@ impl ImportedRules {
             "expires" => {
                 let value = match directive.first() {
                     "off" => return true,
-                    "epoch" => "no-cache".to_owned(),
-                    "max" => "max-age=315360000".to_owned(),
-                    text if text.starts_with('-') => "no-cache".to_owned(),
-                    text => match duration(text) {
-                        Some(duration) => format!("max-age={}", duration.as_secs()),
+                    text if text.starts_with("${map.") => {
+                        let value = values::text(text, Within::Field).unwrap_or_default();
+                        let node = response_header(level, "Cache-Control", &value);
+                        self.fields.push(node.word_property("action", "add"));
+                        return true;
+                    }
+                    text => match freshness(text) {
+                        Some(value) => value,
                         None => {
                             notes.left(directive, "`cache-control` needs a number of seconds");
                             return true;
@@ -376,6 +380,17 @@ impl ImportedRules {
         let node = statuses.iter().fold(KdlNode::new("error-page"), |node, status| node.word(status));
         self.others.push(node.text(page));
     }
+}
+
+/// `Cache-Control` of an `expires`; empty for none.
+pub(super) fn freshness(text: &str) -> Option<String> {
+    Some(match text {
+        "off" => String::new(),
+        "epoch" => "no-cache".to_owned(),
+        "max" => "max-age=315360000".to_owned(),
+        text if text.starts_with('-') => "no-cache".to_owned(),
+        text => format!("max-age={}", duration(text)?.as_secs()),
+    })
 }
 
 fn types(directive: &NginxDirective, files: &mut Vec<KdlNode>) {

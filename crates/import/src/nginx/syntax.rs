@@ -157,7 +157,13 @@ impl NginxParser<'_> {
         if name == "location" {
             separate_modifier(&mut arguments);
         }
-        NginxDirective { name, arguments, block, place: FileLine { file: self.file.clone(), line } }
+        NginxDirective {
+            name,
+            arguments,
+            block,
+            place: FileLine { file: self.file.clone(), line },
+            had_variables: false,
+        }
     }
 
     fn token(&mut self) -> Result<Option<NginxToken>, ImportError> {

@@ -110,7 +110,7 @@ fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<Stri
 }
 
 /// Name of the variable at the start of a text, after its sign, and the rest.
-fn variable(text: &str) -> (&str, &str) {
+pub(super) fn variable(text: &str) -> (&str, &str) {
     if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
         return (name, rest);
     }
@@ -120,6 +120,14 @@ fn variable(text: &str) -> (&str, &str) {
 }
 
 fn placeholder(name: &str, within: Within) -> Option<String> {
+    if let Some(map) = name.strip_prefix("map.").filter(|_| within != Within::Log) {
+        return Some(format!("{{map.{map}}}"));
+    }
+    if within == Within::Field
+        && let Some(field) = name.strip_prefix("sent_http_")
+    {
+        return Some(format!("{{response.header.{}}}", field_name(field)));
+    }
     if within == Within::Target {
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             return Some(format!("{{{name}}}"));
@@ -138,6 +146,53 @@ fn placeholder(name: &str, within: Within) -> Option<String> {
         (None, Some(field)) if within != Within::Target => Some(format!("{{request.header.{}}}", field_name(field))),
         _ => None,
     }
+}
+
+/// The name of a variable in conditions and maps; `None` if it has none.
+pub(super) fn expression_name(name: &str) -> Option<String> {
+    if let Some(field) = name.strip_prefix("sent_http_") {
+        return Some(format!("response.header.{}", field_name(field)));
+    }
+    let families = [("http_", "request.header."), ("cookie_", "cookie."), ("arg_", "query."), ("map.", "map.")];
+    let family = families.into_iter().find_map(|(prefix, family)| Some((name.strip_prefix(prefix)?, family)));
+    Some(match (name, family) {
+        ("http_host", _) => "request.header.Host".to_owned(),
+        (_, Some((field, family @ "request.header."))) => format!("{family}{}", field_name(field)),
+        (_, Some((rest, family))) => format!("{family}{rest}"),
+        ("host" | "server_name", _) => "host".to_owned(),
+        ("scheme", _) => "scheme".to_owned(),
+        ("request_method", _) => "method".to_owned(),
+        ("uri" | "document_uri", _) => "path".to_owned(),
+        ("args" | "query_string", _) => "query".to_owned(),
+        ("remote_addr", _) => "client".to_owned(),
+        ("status", _) => "status".to_owned(),
+        ("request_id", _) => "request_id".to_owned(),
+        ("remote_user", _) => "user".to_owned(),
+        ("ssl_protocol", _) => "tls_version".to_owned(),
+        ("ssl_server_name", _) => "tls_server_name".to_owned(),
+        _ => return None,
+    })
+}
+
+/// A text of a map.
+///
+/// # Errors
+///
+/// The name of a variable that has no counterpart there.
+pub(super) fn of_map(text: &str) -> Result<String, String> {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find('$') {
+        result.push_str(&literal(&rest[..start], Within::Field));
+        let (name, following) = variable(&rest[start + 1..]);
+        rest = following;
+        let is_group = name.starts_with(|c: char| c.is_ascii_digit());
+        let name = if is_group { Some(format!("match.{name}")) } else { expression_name(name) };
+        let name = name.ok_or_else(|| format!("`{}` has a variable without a counterpart here", text.trim()))?;
+        result.push_str(&format!("{{{name}}}"));
+    }
+    result.push_str(&literal(rest, Within::Field));
+    Ok(result)
 }
 
 /// `X-Request-Id` for `x_request_id`.
