@@ -63,6 +63,7 @@ fn exit_codes() {
     check(&["-v"], 0);
     check(&["-V"], 0);
     check(&["check", "-c", "good.kdl"], 0);
+    check(&["check", "good.kdl"], 0);
     check(&["check", "--json", "-c", "good.kdl"], 0);
     check(&["-t", "-c", "good.kdl"], 0);
     check(&["-c", "good.kdl", "check"], 0);
@@ -83,7 +84,7 @@ fn exit_codes() {
     check(&["severe"], 2);
     check(&["serve", "--listen", "example.com:80"], 2);
     check(&["serve", "--workers", "0"], 2);
-    check(&["check", "good.kdl"], 2);
+    check(&["check", "good.kdl", "-c", "good.kdl"], 2);
     check(&["log", "convert", "--format", "binary"], 2);
     check(&["log", "convert", "--format", "{nothing}"], 2);
     check(&["check", "-c", "bad.kdl"], 3);

@@ -21,10 +21,12 @@ mod control_plane;
 mod cors;
 mod disk_cache;
 mod error_pages;
+mod everyday;
 #[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
 mod examples;
 mod exchange;
 mod exhaustion;
+mod explain;
 mod expressions;
 mod fastcgi;
 mod fastcgi_paths;

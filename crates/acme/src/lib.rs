@@ -103,6 +103,13 @@ struct Managed {
     renewal: Renewal,
 }
 
+impl Managed {
+    /// Calls `each` with each site that uses the certificate.
+    fn each_site(&self, each: impl FnMut(&Arc<SiteTls>)) {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(each);
+    }
+}
+
 /// Sites that use a certificate; a new configuration may change them.
 type SharedSites = Arc<std::sync::Mutex<Vec<Arc<SiteTls>>>>;
 
@@ -372,7 +379,9 @@ impl Manager {
             }
         };
         let now = now_unix_seconds();
-        match at.max(schedule::retry_time(attempts.retry_unix_seconds, now)).saturating_sub(now) {
+        let at = at.max(schedule::retry_time(attempts.retry_unix_seconds, now));
+        certificate.each_site(|site| site.note_next_try(Some(at.max(now))));
+        match at.saturating_sub(now) {
             ..=0 => Due::Now,
             seconds => Due::In(Duration::from_secs(seconds.unsigned_abs())),
         }
@@ -415,10 +424,11 @@ impl Manager {
         let names = certificate.names.join(",");
         let result = match timeout(self.settings.order_timeout, self.order(certificate, attempts.failures)).await {
             Ok(result) => result,
-            Err(_) => Err(OrderError::new("the order took longer than `order-timeout`")),
+            Err(_) => Err(OrderError::timed_out()),
         };
         match result {
             Ok(()) => {
+                certificate.each_site(|site| site.note_try(None));
                 self.log.info(event("certificate obtained", &[("names", &names)]));
                 let stored = self.store.certificate(&certificate.path);
                 let first = self.settings.retry_interval;
@@ -439,6 +449,7 @@ impl Manager {
                     schedule::retry_wait(self.settings.retry_interval, failures, fastrand::f64()).max(error.wait_min);
                 let retry_unix_seconds = now_unix_seconds().saturating_add_unsigned(wait.as_secs());
                 let retry_in_s = wait.as_secs();
+                certificate.each_site(|site| site.note_try(Some(error.to_string())));
                 self.log.error(
                     event(
                         "ordering certificate failed",

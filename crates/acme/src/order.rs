@@ -51,6 +51,21 @@ pub(super) struct OrderError {
     pub(super) wait_min: Duration,
     /// True if the CA does not know the account.
     pub(super) is_of_account: bool,
+    /// Part that failed.
+    origin: ErrorOrigin,
+}
+
+/// Part in which an order failed, for the advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorOrigin {
+    /// The CA could not validate a name.
+    Validation,
+    /// The CA did not respond.
+    Connection,
+    /// The CA has rejected the order, or failed itself.
+    Authority,
+    /// A part of this server, such as a file or the DNS hook.
+    Local,
 }
 
 /// Proofs of control over names, until they are removed.
@@ -72,7 +87,17 @@ impl Issued {
 
 impl OrderError {
     pub(super) fn new(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string(), wait_min: Duration::ZERO, is_of_account: false }
+        let origin = ErrorOrigin::Local;
+        Self { message: message.to_string(), wait_min: Duration::ZERO, is_of_account: false, origin }
+    }
+
+    fn of(origin: ErrorOrigin, message: impl fmt::Display) -> Self {
+        Self { origin, ..Self::new(message) }
+    }
+
+    /// Error of an order that took too long.
+    pub(super) fn timed_out() -> Self {
+        Self::of(ErrorOrigin::Connection, "the order took longer than `order-timeout`")
     }
 
     /// Advice for the operator.
@@ -80,7 +105,17 @@ impl OrderError {
         if !self.wait_min.is_zero() {
             return "the CA limits the rate of orders: order fewer certificates";
         }
-        "point the names to this server in DNS, and let the CA reach ports 80 and 443"
+        match self.origin {
+            ErrorOrigin::Validation => "point the names to this server in DNS, and let the CA reach ports 80 and 443",
+            ErrorOrigin::Connection => {
+                "the CA did not respond, or not as a CA does: check `directory`, the network and the status page of the CA; the server tries \
+                 again"
+            }
+            ErrorOrigin::Authority => {
+                "the CA has rejected the order: the error is its reason; check `directory`, `contact` and the names"
+            }
+            ErrorOrigin::Local => "the error is of this server; correct it, and the server tries again",
+        }
     }
 }
 
@@ -96,10 +131,21 @@ impl From<Error> for OrderError {
             Error::Api(problem) => problem.r#type.as_deref().and_then(|kind| kind.rsplit(':').next()),
             _ => None,
         };
+        let origin = match (&error, kind) {
+            (_, Some("connection" | "dns" | "tls" | "unauthorized" | "incorrectResponse" | "caa")) => {
+                ErrorOrigin::Validation
+            }
+            (Error::Api(_), _) => ErrorOrigin::Authority,
+            (Error::Hyper(_) | Error::Http(_) | Error::Json(_) | Error::Other(_) | Error::Timeout(_), _) => {
+                ErrorOrigin::Connection
+            }
+            _ => ErrorOrigin::Authority,
+        };
         Self {
             wait_min: if kind == Some("rateLimited") { RATE_LIMIT_WAIT } else { Duration::ZERO },
             is_of_account: kind == Some("accountDoesNotExist"),
             message: with_sources(&error),
+            origin,
         }
     }
 }
@@ -327,7 +373,7 @@ async fn why_invalid(order: &mut Order) -> OrderError {
     if reasons.is_empty() {
         reasons.push("the CA gave no reason".to_owned());
     }
-    OrderError::new(reasons.join("; "))
+    OrderError::of(ErrorOrigin::Validation, reasons.join("; "))
 }
 
 #[cfg(test)]

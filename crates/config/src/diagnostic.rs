@@ -11,6 +11,8 @@ use miette::{
 };
 use serde_json::json;
 
+use crate::places::ConfigPlaces;
+
 /// A configuration text and where it came from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigSource {
@@ -79,6 +81,8 @@ pub struct Diagnostics {
     error_count: usize,
     /// References to maps and secrets, which may be defined later in the text.
     pub(crate) references: Vec<(Arc<ConfigSource>, Range<usize>, ExpressionReference)>,
+    /// Places of options; `None` if they are not kept.
+    pub(crate) places: Option<ConfigPlaces>,
 }
 
 impl Diagnostics {
@@ -301,7 +305,7 @@ impl SourceCode for ShownSource {
 }
 
 /// The text without characters that would act on a terminal, each byte where it was.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {

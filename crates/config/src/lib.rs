@@ -13,6 +13,7 @@ mod manual;
 mod model;
 mod options;
 mod parts;
+mod places;
 mod read;
 mod regular_file;
 #[cfg(test)]
@@ -27,12 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use check::directory::is_roots_alone;
-pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
+pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity, printable};
 pub use manual::{default_config, manual, reference, reference_of, schema, search};
 pub use model::*;
 pub use options::foreign::needless_in_nginx;
 pub use options::variables::of_nginx as nginx_variable;
 pub use parts::OptionalPart;
+pub use places::{ConfigPlaces, OptionPlace};
 pub use read::reuse::expand as expand_include;
 pub use regular_file::{open_regular, read_regular};
 pub use text::TEXT_BYTES_MAX;
@@ -147,6 +149,26 @@ pub fn check_file_as_its_user(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, check::probe::probe_as_its_user)
 }
 
+/// Reads and checks a configuration like [`check_file`], and keeps the places of its options.
+///
+/// # Errors
+///
+/// If the file cannot be read. All other problems are in the diagnostics.
+pub fn explain_file(path: &Path) -> io::Result<(CheckedConfig, ConfigPlaces)> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    Ok(explain_bytes(&path.display().to_string(), bytes, full.parent().unwrap_or(Path::new("/"))))
+}
+
+/// Checks a configuration like [`check_bytes`], and keeps the places of its options.
+pub fn explain_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> (CheckedConfig, ConfigPlaces) {
+    let mut diagnostics = Diagnostics::default();
+    diagnostics.places = Some(ConfigPlaces::default());
+    let config = check_noting(name, bytes, directory, |_, _| {}, &mut diagnostics);
+    let places = diagnostics.places.take().unwrap_or_default();
+    (CheckedConfig { config, diagnostics }, places)
+}
+
 fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Result<CheckedConfig> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
@@ -161,10 +183,21 @@ pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> CheckedConfi
 
 fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> CheckedConfig {
     let mut diagnostics = Diagnostics::default();
-    let source = text::to_source(name, bytes, directory, &mut diagnostics);
-    let config = if diagnostics.has_error() { None } else { check_source(&source, probe, &mut diagnostics) };
+    let config = check_noting(name, bytes, directory, probe, &mut diagnostics);
+    CheckedConfig { config, diagnostics }
+}
+
+fn check_noting(
+    name: &str,
+    bytes: Vec<u8>,
+    directory: &Path,
+    probe: fn(&ConfigDraft, &mut Diagnostics),
+    diagnostics: &mut Diagnostics,
+) -> Option<Config> {
+    let source = text::to_source(name, bytes, directory, diagnostics);
+    let config = if diagnostics.has_error() { None } else { check_source(&source, probe, diagnostics) };
     diagnostics.sort();
-    CheckedConfig { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
+    config.filter(|_| !diagnostics.has_error())
 }
 
 /// Reads an address to listen on, as in the option `listen`; relative paths of unix sockets start from `directory`.
@@ -321,5 +354,8 @@ fn check_source(
     }
     check::cross_check(&draft, diagnostics);
     probe(&draft, diagnostics);
+    if let Some(places) = &mut diagnostics.places {
+        places.complete(&draft);
+    }
     Some(draft.into_config())
 }

@@ -738,6 +738,8 @@ fn the_default_configuration_is_the_default() {
             routes: vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(FilesConfig::below("/var/www/html")))],
             ..SiteConfig::default()
         }],
+        // Requests are logged unless the configuration says that they are not.
+        access_log: Some(AccessLog::default()),
         ..Config::default()
     };
     assert_eq!(config, expect);

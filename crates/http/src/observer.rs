@@ -17,11 +17,12 @@ use crate::metrics::{
 use crate::object_cache::ObjectStore;
 use crate::spool::SpoolStore;
 use crate::status::{
-    BufferStatus, CacheResultCount, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount,
-    LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus,
-    ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus,
-    StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
+    BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
+    FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
+    PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
+    SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
 };
+use crate::tls::SiteTls;
 use crate::traces::SpanCounts;
 use crate::upstream::SharedUpstream;
 
@@ -49,6 +50,8 @@ pub struct StatusSources {
     pub disk: Option<Arc<DiskStore>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// Sites with TLS, each with its first name.
+    pub certificates: Arc<[(String, Arc<SiteTls>)]>,
     /// Counts of access log records.
     pub log_counts: Option<LogCounts>,
     /// Server log.
@@ -87,6 +90,7 @@ impl Observer {
             has_counters: self.metrics.is_some(),
             process: ProcessStatus::read(),
             upstreams: upstream_statuses(&sources, &reports),
+            certificates: most_urgent(certificates_of(&sources)),
             access_log: sources.log_counts.as_ref().map_or_else(LogStatus::default, |counts| {
                 let counts = counts.total();
                 LogStatus { written: counts.written, dropped: counts.dropped }
@@ -140,10 +144,53 @@ impl Observer {
         status
     }
 
+    /// All certificates, those that need attention first.
+    pub fn certificates(&self) -> Vec<CertificateStatus> {
+        certificates_of(&self.sources().clone())
+    }
+
     fn sources(&self) -> MutexGuard<'_, StatusSources> {
         // The value is replaced as a whole, so a panic cannot leave it half changed.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Certificates in a status; `tailcoat certificates` lists all.
+const CERTIFICATES_MAX: usize = 200;
+
+/// Names of a certificate in a status.
+const CERTIFICATE_NAMES_MAX: usize = 20;
+
+fn certificates_of(sources: &StatusSources) -> Vec<CertificateStatus> {
+    let of_site = |(name, site): &(String, Arc<SiteTls>)| {
+        let (facts, renewal, config) = (site.facts(), site.renewal(), site.config());
+        let whole = CertificateStatus {
+            site: name.clone(),
+            is_automatic: config.is_automatic,
+            is_replaced: site.is_replaced(),
+            file: config.certificates.first().map_or_else(String::new, |files| files.certificate.display().to_string()),
+            error: renewal.error.unwrap_or_default(),
+            next_try_unix_s: renewal.next_try_unix_seconds,
+            ..CertificateStatus::default()
+        };
+        let each = facts.iter().map(|facts| CertificateStatus {
+            names: facts.names.iter().take(CERTIFICATE_NAMES_MAX).cloned().collect(),
+            issuer: facts.issuer.clone(),
+            not_after_unix_s: Some(facts.not_after_unix_seconds),
+            ..whole.clone()
+        });
+        let each: Vec<_> = each.collect();
+        // An automatic certificate may not be there yet.
+        if each.is_empty() { vec![whole] } else { each }
+    };
+    let mut certificates: Vec<_> = sources.certificates.iter().flat_map(of_site).collect();
+    certificates.sort_by_cached_key(CertificateStatus::urgency);
+    certificates
+}
+
+fn most_urgent(mut certificates: Vec<CertificateStatus>) -> Vec<CertificateStatus> {
+    certificates.truncate(CERTIFICATES_MAX);
+    certificates
 }
 
 /// Asks all workers at once, and waits for all replies together.

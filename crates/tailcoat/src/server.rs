@@ -4,7 +4,8 @@
 mod assembly;
 mod control;
 mod datagrams;
-mod fleet;
+mod differences;
+pub mod explain;
 mod foundation;
 mod handover;
 mod init;
@@ -286,6 +287,7 @@ impl Server {
             spools: Some(Arc::clone(&self.lasting.spools)),
             disk: Some(Arc::clone(&self.lasting.disk)),
             upstreams: self.assembly.parts.upstreams.clone(),
+            certificates: self.assembly.named_tls(),
             log_counts: Some(self.lasting.access_log.log_counts()),
             server_log: Some(self.lasting.server_log.clone()),
             span_counts: self.assembly.parts.tracer.is_some().then(|| Arc::clone(&self.lasting.span_counts)),

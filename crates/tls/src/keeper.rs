@@ -66,12 +66,14 @@ fn look(site: &SiteTls, log: &ServerLog) {
 pub fn reload(site: &SiteTls, log: &ServerLog) {
     match site.reload() {
         Ok(()) => {
+            site.note_try(None);
             let names = site.config().certificates.iter().map(|files| files.certificate.display().to_string());
             log.info(event("certificates reloaded", &[("files", &names.collect::<Vec<_>>().join(","))]));
             warn_of_end(site, log);
         }
         // Certificate and key are rarely replaced at the same instant; the next check may find both.
         Err(error) => {
+            site.note_try(Some(error.to_string()));
             log.warn(
                 event("reloading certificates failed", &[("error", &error)]),
                 "the certificates in use stay in use",

@@ -23,7 +23,7 @@ pub use keeper::{KeptSites, keep, reload};
 pub use quic::{QuicHandshake, QuicTls};
 pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
-pub use site::{SiteMark, SiteTls};
+pub use site::{CertificateFacts, RenewalState, SiteMark, SiteTls};
 pub use sites::{AllTls, ListenerTls};
 pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
 pub use tickets::{TicketKey, Tickets};

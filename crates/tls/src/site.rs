@@ -42,6 +42,28 @@ pub struct SiteTls {
     current: RwLock<CurrentCertificate>,
     /// States of the files at the last read.
     read_states: Mutex<Vec<Option<FileState>>>,
+    /// Trouble with the certificates, and the time of the next try.
+    renewal: Mutex<RenewalState>,
+}
+
+/// Facts of a certificate for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Names of the certificate; empty without subject alternative names of DNS.
+    pub names: Vec<String>,
+    /// CA that has signed it.
+    pub issuer: String,
+    /// Last second of validity, since 1970.
+    pub not_after_unix_seconds: i64,
+}
+
+/// Last error of a site's certificates, and the next try.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RenewalState {
+    /// Error of the last try; `None` if it has succeeded.
+    pub error: Option<String>,
+    /// Time of the next renewal or try, in seconds since 1970; `None` if it is not known.
+    pub next_try_unix_seconds: Option<i64>,
 }
 
 /// Parts of a site's TLS that a connection notes.
@@ -65,6 +87,8 @@ struct CurrentCertificate {
     quic: Option<QuicSite>,
     /// End of the first certificate to expire.
     not_after_unix_seconds: i64,
+    /// Facts of the certificates.
+    facts: Arc<[CertificateFacts]>,
 }
 
 /// Selector among a site's certificates.
@@ -93,7 +117,8 @@ impl SiteTls {
         let read_states = Mutex::new(file_states(config));
         let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref(), early.as_ref())?);
         let (names, config) = (names.to_vec(), config.clone());
-        Ok(Self { id, names, config, versions, tickets, early, all_tickets, current, read_states })
+        let renewal = Mutex::default();
+        Ok(Self { id, names, config, versions, tickets, early, all_tickets, current, read_states, renewal })
     }
 
     /// True if these settings would create the same TLS.
@@ -146,6 +171,31 @@ impl SiteTls {
     /// End of the first certificate to expire, in seconds since 1970.
     pub fn not_after_unix_seconds(&self) -> i64 {
         self.current().not_after_unix_seconds
+    }
+
+    /// Facts of the certificates in use; empty if an automatic one is not there yet.
+    pub fn facts(&self) -> Arc<[CertificateFacts]> {
+        Arc::clone(&self.current().facts)
+    }
+
+    /// Last error, and the next try.
+    pub fn renewal(&self) -> RenewalState {
+        self.lock_renewal().clone()
+    }
+
+    /// Notes the result of a try to get or read the certificates.
+    pub fn note_try(&self, error: Option<String>) {
+        self.lock_renewal().error = error;
+    }
+
+    /// Notes when the certificates will be renewed, or the next try is due.
+    pub fn note_next_try(&self, unix_seconds: Option<i64>) {
+        self.lock_renewal().next_try_unix_seconds = unix_seconds;
+    }
+
+    fn lock_renewal(&self) -> MutexGuard<'_, RenewalState> {
+        // Each value is replaced as a whole, so a panic cannot leave it half changed.
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Configuration of the site's TLS.
@@ -216,13 +266,19 @@ impl CurrentCertificate {
         // An RSA signature takes twenty times as long. Otherwise the order stays.
         certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
         let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
+        let facts = certificates.iter().map(|certificate| CertificateFacts {
+            names: certificate.names.clone(),
+            issuer: certificate.issuer.clone(),
+            not_after_unix_seconds: certificate.not_after_unix_seconds,
+        });
+        let facts = facts.collect();
         let mut settings = settings(config, certificates, Arc::clone(&verifier), tickets);
         let is_spoken = |name: &&&[u8]| if **name == HTTP2 { versions.http2 } else { versions.http1 };
         let protocols = APPLICATION_PROTOCOLS.iter().filter(is_spoken);
         settings.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
         let quic = if versions.http3 { quic_settings(&settings, early) } else { None };
         let not_after_unix_seconds = not_after.unwrap_or(i64::MAX);
-        Self { settings: Arc::new(settings), verifier, is_replaced: false, quic, not_after_unix_seconds }
+        Self { settings: Arc::new(settings), verifier, is_replaced: false, quic, not_after_unix_seconds, facts }
     }
 }
 

@@ -26,6 +26,8 @@ pub struct ListenerTls {
     exact: HashMap<String, Arc<SiteTls>>,
     /// Sites by suffix, with its leading dot.
     suffixes: HashMap<String, Arc<SiteTls>>,
+    /// Sites by the start of the name, with the dot at its end.
+    prefixes: HashMap<String, Arc<SiteTls>>,
     default: Arc<SiteTls>,
     validations: Arc<Validations>,
 }
@@ -94,17 +96,18 @@ impl AllTls {
         // As for requests, the first site is the default, unless another is marked as default.
         sites.sort_by_key(|(config, _)| !config.default);
         let default = Arc::clone(sites.first()?.1);
-        let (mut exact, mut suffixes) = (HashMap::new(), HashMap::new());
+        let (mut exact, mut suffixes, mut prefixes) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (config, site) in sites {
             for name in &config.names {
                 let (map, name) = match name {
                     HostPattern::Exact(name) => (&mut exact, name),
                     HostPattern::Suffix(suffix) => (&mut suffixes, suffix),
+                    HostPattern::Prefix(prefix) => (&mut prefixes, prefix),
                 };
                 map.entry(name.clone()).or_insert_with(|| Arc::clone(site));
             }
         }
-        Some(Arc::new(ListenerTls { exact, suffixes, default, validations: Arc::clone(&self.validations) }))
+        Some(Arc::new(ListenerTls { exact, suffixes, prefixes, default, validations: Arc::clone(&self.validations) }))
     }
 }
 
@@ -124,7 +127,11 @@ impl ListenerTls {
         let Some(name) = server_name else { return &self.default };
         let dots = name.match_indices('.').skip_while(|(at, _)| *at == 0);
         let by_suffix = || dots.map(|(at, _)| &name[at..]).find_map(|suffix| self.suffixes.get(suffix));
-        self.exact.get(name).or_else(by_suffix).unwrap_or(&self.default)
+        let by_prefix = || {
+            let ends = name.rmatch_indices('.').skip_while(|(at, _)| at + 1 == name.len());
+            ends.map(|(at, _)| &name[..=at]).find_map(|prefix| self.prefixes.get(prefix))
+        };
+        self.exact.get(name).or_else(by_suffix).or_else(by_prefix).unwrap_or(&self.default)
     }
 }
 

@@ -125,6 +125,11 @@ impl Health {
         self.failures == 0 && self.standing(now_ms) == ServerFitness::Fit(FULL_SHARE)
     }
 
+    /// True if the last request failed, and the server still gets requests.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failures > 0 && self.circuit == Circuit::Closed
+    }
+
     /// Takes the right to send the trial request; `false` if another request has it.
     pub(super) fn begin_trial(&mut self, now_ms: u64) -> bool {
         let may = self.standing(now_ms) == ServerFitness::Trial;

@@ -55,7 +55,7 @@ pub(super) enum UpstreamProtocol {
 pub struct ServerState {
     /// Configured address.
     pub name: String,
-    /// `up`; `trial` if one request may test whether it is back; `down`; or `drained` by an operator.
+    /// `up`; `failing` if the last request failed by its fault; `trial` if one request may test whether it is back; `down`; or `drained` by an operator.
     pub health: &'static str,
     /// True if it gets requests only while no other server is up.
     pub is_backup: bool,
@@ -157,6 +157,7 @@ impl SharedServer {
             name: self.name.clone(),
             health: match self.standing(now_ms) {
                 _ if self.is_drained() => "drained",
+                ServerFitness::Fit(_) if self.is_failing(now_ms) => "failing",
                 ServerFitness::Fit(_) => "up",
                 ServerFitness::Trial => "trial",
                 ServerFitness::Out => "down",
@@ -189,6 +190,11 @@ impl SharedServer {
             return ServerFitness::Fit(FULL_SHARE);
         }
         self.with_health(now_ms, |health| health.standing(now_ms))
+    }
+
+    /// True if its last request failed by its fault, while it still gets requests.
+    fn is_failing(&self, now_ms: u64) -> bool {
+        self.is_unsettled() && self.with_health(now_ms, |health| health.is_failing())
     }
 
     /// True if `health` must be read to know more than "fit".

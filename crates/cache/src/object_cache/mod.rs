@@ -8,6 +8,7 @@ mod blocking;
 mod content_memory;
 mod directory;
 mod encoded_head;
+mod links;
 mod object;
 mod open_file;
 mod read;

@@ -7,6 +7,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::FileStatus;
+use super::links::open_outside;
+use crate::config::SymlinkRule;
 
 /// Maximum number of retries of a lookup that the kernel could not finish because of a concurrent rename.
 const RENAME_RETRIES_MAX: u32 = 16;
@@ -66,18 +68,20 @@ impl fmt::Display for OpenError {
 }
 
 /// Open directory that confines lookups to the files below it. The kernel rejects names that leave it by `..`, by links
-/// or by races between the two.
+/// or by races between the two; links that a [`SymlinkRule`] allows are an exception.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
     status: FileStatus,
+    /// Links that lead out of the directory and are followed all the same.
+    symlinks: SymlinkRule,
     /// True until an open with `O_NOATIME` is forbidden but works without it.
     no_access_time: AtomicBool,
 }
 
 impl Root {
     /// Opens a directory as a root.
-    pub fn open(path: &Path, access: DiskAccess) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, symlinks: &SymlinkRule, access: DiskAccess) -> Result<Self, OpenError> {
         let resolve = match access {
             DiskAccess::Cached => ResolveFlags::CACHED,
             DiskAccess::Blocking => ResolveFlags::empty(),
@@ -85,7 +89,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
         let status = FileStatus::of(&directory)?;
-        Ok(Self { directory, status, no_access_time: AtomicBool::new(true) })
+        Ok(Self { directory, status, symlinks: symlinks.clone(), no_access_time: AtomicBool::new(true) })
     }
 
     /// True if both are the same directory.
@@ -174,7 +178,15 @@ impl Root {
             DiskAccess::Blocking => {
                 let open = |name: &[u8]| open_retrying(&self.directory, name, flags, beneath);
                 match open(name) {
-                    Err(Errno::XDEV) => Ok(open(&self.resolve_absolute_links(name)?)?),
+                    Err(Errno::XDEV) => {
+                        let inside = self.resolve_absolute_links(name).and_then(|inside| Ok(open(&inside)?));
+                        match inside {
+                            Err(OpenError::Forbidden) if self.symlinks != SymlinkRule::Inside => {
+                                open_outside(&self.directory, name, flags, &self.symlinks)
+                            }
+                            inside => inside,
+                        }
+                    }
                     result => Ok(result?),
                 }
             }
@@ -218,7 +230,12 @@ pub fn check_kernel() -> Result<(), Errno> {
 
 /// Opens a name; retries if a component was renamed meanwhile, because the kernel then cannot tell if it is below the
 /// root.
-fn open_retrying(directory: &OwnedFd, name: &[u8], flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn open_retrying(
+    directory: &OwnedFd,
+    name: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
     let mut retries = 0;
     loop {
         match rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve) {
@@ -230,7 +247,7 @@ fn open_retrying(directory: &OwnedFd, name: &[u8], flags: OFlags, resolve: Resol
 }
 
 /// Path of an open file, as the kernel reports it.
-fn path_of(fd: &OwnedFd) -> Result<Vec<u8>, Errno> {
+pub(super) fn path_of(fd: &OwnedFd) -> Result<Vec<u8>, Errno> {
     Ok(rustix::fs::readlink(descriptor_path(fd), Vec::new())?.into_bytes())
 }
 
@@ -246,6 +263,7 @@ mod tests {
     use std::path::Path;
 
     use super::{DiskAccess, OpenError, Root, check_kernel};
+    use crate::config::SymlinkRule;
 
     #[test]
     fn names_stay_below_the_root() {
@@ -270,7 +288,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, path.join("fifo"), 0o644.into()).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(path.join("socket")).unwrap();
 
-        let root = Root::open(&path, DiskAccess::Blocking).unwrap();
+        let root = Root::open(&path, &SymlinkRule::Inside, DiskAccess::Blocking).unwrap();
         let check = |name: &[u8], expect: Result<(), OpenError>| {
             let result = root.open_file(name, DiskAccess::Blocking).map(drop);
             assert_eq!(result, expect, "{}", name.escape_ascii());
@@ -321,12 +339,15 @@ mod tests {
             fs::create_dir(outer.path().join(release)).unwrap();
         }
         symlink("1", &current).unwrap();
-        let open = |path: &Path| Root::open(path, DiskAccess::Blocking).unwrap();
+        let open = |path: &Path| Root::open(path, &SymlinkRule::Inside, DiskAccess::Blocking).unwrap();
         let first = open(&current);
         assert!(first.is_same(&open(&current)));
         symlink("2", outer.path().join("next")).unwrap();
         fs::rename(outer.path().join("next"), &current).unwrap();
         assert!(!first.is_same(&open(&current)));
-        assert_eq!(Root::open(&outer.path().join("3"), DiskAccess::Blocking).err(), Some(OpenError::NotFound));
+        assert_eq!(
+            Root::open(&outer.path().join("3"), &SymlinkRule::Inside, DiskAccess::Blocking).err(),
+            Some(OpenError::NotFound)
+        );
     }
 }

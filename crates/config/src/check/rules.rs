@@ -286,7 +286,7 @@ impl RulesDraft {
 
     /// A redirect needs one host.
     fn check_canonical_host(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
-        if let Some(HostPattern::Suffix(_)) = self.rules.canonical_host {
+        if let Some(HostPattern::Suffix(_) | HostPattern::Prefix(_)) = self.rules.canonical_host {
             let finding = ConfigFinding::new(setting.span.clone(), "`canonical-host` needs one host", "this");
             reader.error(finding.help("write, for example, `canonical-host \"example.com\"`".to_owned()));
         }

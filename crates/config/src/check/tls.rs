@@ -101,6 +101,12 @@ fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: 
         note(site, Severity::Error, finding, diagnostics);
     }
     for (name, span) in site.site.names.iter().zip(&site.name_spans) {
+        if matches!(name, HostPattern::Prefix(_)) {
+            let message = format!("no certificate can have the name `{}`", certificate_name(name));
+            let finding = ConfigFinding::new(span.clone(), message, "this name")
+                .help("add a `certificate`, name each host, or write `automatic-certificate off`".to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+        }
         if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
             let message = format!("a certificate for `{}` needs a DNS challenge", certificate_name(name));
             let finding = ConfigFinding::new(span.clone(), message, "this name").help(

@@ -157,6 +157,8 @@ pub fn is_public(name: &HostPattern) -> bool {
     let name = match name {
         HostPattern::Exact(name) => name.as_str(),
         HostPattern::Suffix(suffix) => suffix.strip_prefix('.').unwrap_or(suffix),
+        // No certificate can have such a name.
+        HostPattern::Prefix(_) => return false,
     };
     let Some((_, top)) = name.trim_end_matches('.').rsplit_once('.') else { return false };
     let is_address = name.parse::<IpAddr>().is_ok() || name.starts_with('[');
@@ -168,6 +170,7 @@ pub fn certificate_name(name: &HostPattern) -> String {
     match name {
         HostPattern::Exact(name) => name.clone(),
         HostPattern::Suffix(suffix) => format!("*{suffix}"),
+        HostPattern::Prefix(prefix) => format!("{prefix}*"),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use expression::Map;
 use serde::{Deserialize, Serialize};
 
-use super::access_log::AccessLog;
+use super::access_log::{AccessLog, LogFilter};
 use super::automatic::AutomaticCertificates;
 use super::buffering::{BufferLimits, BufferingConfig};
 use super::compression::{CompressionLevel, CompressionSettings};
@@ -24,7 +24,9 @@ use super::intermediary::Intermediary;
 use super::internal_redirects::InternalRedirects;
 use super::module::{ModuleConfig, ModulesConfig};
 use super::programs::PROGRAM_EXTENSIONS;
+use super::rates::ResponseRates;
 use super::response_caching::ResponseCaching;
+use super::root::{RootPattern, RootPiece, SymlinkRule};
 use super::route::{PathPattern, RouteConfig};
 use super::rules::{ClientPattern, RulesConfig};
 use super::store::StoreConfig;
@@ -349,10 +351,14 @@ pub struct SiteConfig {
     pub rules: RulesConfig,
     /// Access log of the site, in place of the server's.
     pub access_log: Option<AccessLog>,
+    /// Choice of the requests that its log has; `None` is all.
+    pub log_filter: Option<Arc<LogFilter>>,
     /// Turns off access logging for the site, in the server's access log too.
     pub access_log_off: bool,
     /// Paths whose requests are not logged.
     pub unlogged: Vec<PathPattern>,
+    /// Maximum rates of responses.
+    pub rates: ResponseRates,
     /// Set if the site speaks FTP on its addresses, and no HTTP.
     pub ftp: Option<Arc<FtpConfig>>,
 }
@@ -398,6 +404,8 @@ pub enum HostPattern {
     Exact(String),
     /// Any name that ends with this suffix, which begins with a dot: `*.example.com` is `.example.com`.
     Suffix(String),
+    /// Any name that begins with this, which ends with a dot: `www.*` is `www.`.
+    Prefix(String),
 }
 
 /// Configuration of the handler that answers.
@@ -597,28 +605,6 @@ pub struct FilesConfig {
     pub fields: Arc<Vec<FieldRule>>,
 }
 
-/// Directory of a request's files: a path whose pieces may depend on the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RootPattern {
-    /// The pieces, joined without a separator.
-    pub pieces: Vec<RootPiece>,
-    /// Removes a leading `www.` from the host.
-    pub strip_www: bool,
-    /// Dropped from the end of the host (TUX's `strip_host_tail`).
-    pub strip_suffix: String,
-}
-
-/// A piece of a [`RootPattern`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RootPiece {
-    /// As written.
-    Literal(String),
-    /// `{host}`: the whole host name.
-    Host,
-    /// `{host:N}`: its first N bytes (TUX's hashed directories: s, so, som).
-    HostPrefix(usize),
-}
-
 /// A field set on responses for some paths or types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRule {
@@ -730,6 +716,7 @@ impl FilesConfig {
                 pieces: vec![RootPiece::Literal(root.into())],
                 strip_www: false,
                 strip_suffix: String::new(),
+                symlinks: SymlinkRule::default(),
             },
             strip_prefix: String::new(),
             index: vec!["index.html".into()],
@@ -779,6 +766,7 @@ impl fmt::Display for HostPattern {
         match self {
             Self::Exact(name) => f.write_str(name),
             Self::Suffix(suffix) => write!(f, "*{suffix}"),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
         }
     }
 }

@@ -122,6 +122,8 @@ impl OutgoingHost {
         let fits = match &self.host {
             HostPattern::Exact(exact) => exact == host,
             HostPattern::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+            // The reader of the option rejects it: a host of any owner could begin so.
+            HostPattern::Prefix(_) => false,
         };
         fits && self.port.unwrap_or(default_port) == port
     }

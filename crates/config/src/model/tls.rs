@@ -104,6 +104,8 @@ pub struct Certificate {
     pub names: Vec<String>,
     /// Last second of validity, since 1970.
     pub not_after_unix_seconds: i64,
+    /// Name of the CA that has signed it: its common name, or the whole name.
+    pub issuer: String,
 }
 
 /// Reason why a certificate cannot be used.
@@ -190,9 +192,9 @@ impl Certificate {
             error => PemFault::key(error),
         })?;
         let key = default_provider().key_provider.load_private_key(key).map_err(PemFault::key)?;
-        let (names, not_after_unix_seconds) = {
+        let (names, not_after_unix_seconds, issuer) = {
             let (_, parsed) = X509Certificate::from_der(&chain[0]).map_err(PemFault::certificate)?;
-            (names_of(&parsed), parsed.validity().not_after.timestamp())
+            (names_of(&parsed), parsed.validity().not_after.timestamp(), issuer_of(&parsed))
         };
         ParsedCertificate::try_from(&chain[0]).map_err(PemFault::certificate)?;
         let key = CertifiedKey::new(chain, key);
@@ -201,7 +203,7 @@ impl Certificate {
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(PemFault::OtherKey),
         }
-        Ok(Self { key: Arc::new(key), names, not_after_unix_seconds })
+        Ok(Self { key: Arc::new(key), names, not_after_unix_seconds, issuer })
     }
 
     /// Returns `true` if the certificate has this name, or a wildcard for its first part (RFC 9525, section 6.3).
@@ -297,6 +299,14 @@ fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
             _ => None,
         })
         .collect()
+}
+
+/// Common name of the CA, or its whole name.
+fn issuer_of(certificate: &X509Certificate<'_>) -> String {
+    let issuer = certificate.issuer();
+    let common = issuer.iter_common_name().find_map(|name| name.as_str().ok());
+    let name = common.map_or_else(|| issuer.to_string(), str::to_owned);
+    name.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }
 
 fn describe(error: &io::Error) -> String {

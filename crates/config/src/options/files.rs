@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, optional, property};
 use crate::model::compression::CompressionLevel;
-use crate::model::{FieldMatch, FieldRule, FilesConfig, PathPattern};
+use crate::model::{FieldMatch, FieldRule, FilesConfig, PathPattern, SymlinkRule};
 
 /// Options of `site` and `files`.
 pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
@@ -15,7 +15,7 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
     doc: "Directory of the files. `{host}` stands for the request's host and `{host:1}` for its first letter. \
           With them one site serves many hosts: `\"/srv/{host:1}/{host:2}/{host}\"`. `strip-www=on` removes a \
           leading `www.` from the host first; `strip-suffix=\".example.net\"` removes that ending. Symbolic \
-          links that lead out of the directory are not followed.",
+          links that lead out of the directory are not followed, unless `symlinks` allows them.",
     example: r#"root "/srv/{host}" strip-www=on strip-suffix=".example.net""#,
     known_as: KnownAs {
         nginx: &["alias", "root"],
@@ -193,6 +193,35 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "permission-rule",
         known_as: KnownAs::NONE.others(&["mode_allowed", "mode_forbidden"]),
         set: OptionSetter::Files(|files, values| files.permission_rule = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "symlinks",
+        parameters: &[
+            one("rule", ValueKind::Choice(&["inside", "owner", "below", "all"])),
+            any("directory", ValueKind::File),
+        ],
+        default: r#"symlinks "inside""#,
+        doc: "Symbolic links that are followed although they lead out of the root: `inside` (the default) follows none \
+              of them. `owner` follows a link if it has the same owner as what it leads to. `below` follows links into \
+              the directories that follow. `all` follows all links. Links that stay in the root are always followed. \
+              With `all`, each user who may create links in the root decides which files clients get. The server's confinement \
+              permits the directories of `below`; for `owner` and `all`, name further ones in `read` of `confinement`.",
+        example: r#"symlinks "below" "/srv/shared""#,
+        known_as: KnownAs {
+            nginx: &["disable_symlinks"],
+            apache: &["FollowSymLinks", "SymLinksIfOwnerMatch"],
+            others: &["server.follow-symlink"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Files(|files, values| {
+            files.root.symlinks = match values.text("rule").as_deref() {
+                Some("owner") => SymlinkRule::Owner,
+                Some("below") => SymlinkRule::Below(values.files("directory")),
+                Some("all") => SymlinkRule::All,
+                _ => SymlinkRule::Inside,
+            };
+        }),
         ..OPTION
     },
     OptionDefinition {

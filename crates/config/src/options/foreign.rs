@@ -155,7 +155,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["gunzip", "gunzip_buffers"],
         "compressed responses of an upstream pass unchanged; it should look at `Accept-Encoding`",
     ),
-    needs_nothing(NGINX, &["disable_symlinks"], "symbolic links that lead out of the root are always rejected"),
     needs_nothing(
         NGINX,
         &[
@@ -269,8 +268,8 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     ),
     not_supported(
         NGINX,
-        &["limit_rate", "limit_rate_after", "proxy_limit_rate", "proxy_upload_rate", "proxy_download_rate"],
-        "Tailcoat does not limit bandwidth; `request-limit` limits parallel downloads",
+        &["proxy_limit_rate", "proxy_upload_rate", "proxy_download_rate"],
+        "`connection-rate-max` limits what clients get, and not what upstreams send",
     ),
     not_supported(
         NGINX,
@@ -455,11 +454,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
             "ProxyReceiveBufferSize",
         ],
         "files are always sent in the cheapest way",
-    ),
-    needs_nothing(
-        APACHE,
-        &["FollowSymLinks", "SymLinksIfOwnerMatch"],
-        "symbolic links that stay below the root are followed, others never",
     ),
     needs_nothing(APACHE, &["HostnameLookups"], "logs contain addresses, not names"),
     needs_nothing(APACHE, &["FileETag"], "responses for files always carry an ETag"),

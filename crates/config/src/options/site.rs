@@ -427,6 +427,38 @@ pub(super) static SITE: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "connection-rate-max",
+        parameters: &[
+            one("size", ValueKind::Size { min: 1_024, max: 1 << 40 }),
+            property("after", ValueKind::Size { min: 0, max: 1 << 50 }),
+        ],
+        doc: "Maximum rate of responses on a connection, in bytes a second. All responses of an HTTP/2 or HTTP/3 \
+              connection share it. Behind a trusted proxy, all connections of a client's address share it. The first \
+              bytes of each response, as many as `after` says, are sent without this limit. Files of such a site are \
+              sent by copying, which takes more CPU time.",
+        example: r#"connection-rate-max "1MiB" after="10MiB""#,
+        known_as: KnownAs {
+            nginx: &["limit_rate", "limit_rate_after"],
+            apache: &["mod_ratelimit", "rate-limit"],
+            others: &["server.connection-kbytes-per-second", "set-bandwidth-limit"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Site(|site, values| {
+            site.rates.connection_max = Some(values.integer("size"));
+            site.rates.free_bytes = values.integer("after");
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "site-rate-max",
+        parameters: &[one("size", ValueKind::Size { min: 1_024, max: 1 << 40 })],
+        doc: "Maximum rate of all responses of the site together, on all workers, in bytes a second.",
+        example: r#"site-rate-max "50MiB""#,
+        known_as: KnownAs::NONE.others(&["server.kbytes-per-second"]),
+        set: OptionSetter::Site(|site, values| site.rates.site_max = Some(values.integer("size"))),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "route-order",
         parameters: &[one("order", ValueKind::Choice(&["file", "specific"]))],
         default: r#"route-order "file""#,
@@ -515,10 +547,20 @@ pub(super) static SHARED: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "access-log",
-        parameters: &[one("target", ValueKind::LogTarget), property("format", ValueKind::LogFormat)],
-        default: "access-log off",
-        doc: "Writes an access log to a file, `stdout`, `syslog` or `\"syslog:FACILITY\"`. Send SIGUSR1 to reopen \
-              files after rotation. `format` is `combined` by default, which is also the fastest. A text with fields \
+        parameters: &[
+            one("target", ValueKind::LogTarget),
+            property("format", ValueKind::LogFormat),
+            property("when", ValueKind::Condition(Place::Response)),
+            property("sample", ValueKind::Ratio),
+            property("ca-file", ValueKind::File),
+        ],
+        doc: "Writes an access log to a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or a syslog of another \
+              machine: `\"syslog+udp://HOST:514/local0\"`, `\"syslog+tcp://HOST:601\"` or \
+              `\"syslog+tls://HOST:6514\"` (RFC 5424). `ca-file` is the CA of such a server; by default those of the \
+              system count. Records that a syslog does not accept wait, up to `access-log-pending-bytes-max`, and \
+              further ones are dropped and counted. A configuration without this option logs to `stdout`. Send SIGUSR1 \
+              to reopen files after rotation. With `when`, only requests are logged whose response fulfils the \
+              condition, such as `when=\"status >= 400\"`; with `sample=0.01`, a random hundredth of them. `format` is `combined` by default, which is also the fastest. A text with fields \
               in braces is your own format. If it is a JSON object, as in `#\"{{\"path\": {path}, \"status\": \
               {status}}}\"#`, Tailcoat writes the values as JSON. `binary` stores every field of the other named \
               formats; `tailcoat log convert` turns it into any of them. In a site, this option replaces the log of \
@@ -533,8 +575,19 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         },
         set: OptionSetter::Shared(|shared, values| {
             let format = values.log_format("format").unwrap_or(AccessLogFormat::Combined);
-            shared.access_log =
-                values.log_target("target").map(|target| target.map(|target| AccessLog { target, format }));
+            let ca_file = values.file("ca-file");
+            let with_ca = |target| match target {
+                AccessLogTarget::Remote(remote) => {
+                    AccessLogTarget::Remote(Box::new(RemoteSyslog { ca_file: ca_file.clone(), ..*remote }))
+                }
+                target => target,
+            };
+            shared.access_log = values
+                .log_target("target")
+                .map(|target| target.map(|target| AccessLog { target: with_ca(target), format }));
+            let sample_millionths = values.ratio("sample").map(|share| (share * 1e6).round() as u32);
+            let filter = LogFilter { when: values.condition("when"), sample_millionths };
+            shared.log_filter = (filter != LogFilter::default()).then_some(filter);
         }),
         ..OPTION
     },

@@ -43,6 +43,8 @@ pub(crate) struct SiteDefaults {
     pub(crate) error_pages: Vec<ErrorPageConfig>,
     /// `None` without the option, `Some(None)` for `off`.
     pub(crate) access_log: Option<Option<AccessLog>>,
+    /// Choice of the requests that the log has.
+    pub(crate) log_filter: Option<LogFilter>,
     /// Paths whose requests are in no log.
     pub(crate) unlogged: Vec<PathPattern>,
 }
@@ -365,8 +367,11 @@ impl ConfigDraft {
         let status_site = status_site(&self.server.status_listen);
         // After all sites for HTTP, so that they can share files.
         let ftp_sites: Vec<_> = self.sites.iter().filter_map(SiteDraft::ftp_site).collect();
+        // Requests are logged unless the configuration says where, or that they are not.
+        let default_log = !self.sites.iter().any(|site| site.shared.access_log.is_some());
         let with_http = self.sites.into_iter().filter(|draft| !draft.is_ftp_only()).map(|draft| draft.site);
-        let sites = with_http.chain(status_site).chain(ftp_sites).collect();
+        let sites: Vec<SiteConfig> = with_http.chain(status_site).chain(ftp_sites).collect();
+        let access_log = self.shared.access_log.unwrap_or_else(|| default_log.then(AccessLog::default));
         Config {
             server: self.server,
             limits: self.limits,
@@ -377,7 +382,7 @@ impl ConfigDraft {
             automatic_certificates: self.automatic_certificates,
             sites,
             rules: self.rules.rules,
-            access_log: self.shared.access_log.flatten(),
+            access_log,
             traces: self.traces,
             store: self.store,
             maps: self.expressions.maps(),
@@ -740,6 +745,8 @@ impl SiteDraft {
         }
         self.site.default |= self.site.names.is_empty();
         self.site.error_pages = self.shared.error_pages.iter().chain(&shared.error_pages).cloned().collect();
+        let of_log = if self.shared.access_log.is_some() { &self.shared } else { shared };
+        self.site.log_filter = of_log.log_filter.clone().map(Arc::new);
         // Where there is no log of all sites, there is nothing to turn off.
         self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
         self.site.access_log = self.shared.access_log.clone().flatten();

@@ -97,6 +97,9 @@ impl ConfigReader<'_> {
                 self.error(finding);
                 continue;
             }
+            if let Some(places) = &mut self.diagnostics.places {
+                places.add(&self.source, place, node, (option, setting.span.clone()));
+            }
             settings.push(setting);
         }
         settings

@@ -498,7 +498,7 @@ fn a_search_answers_for_words_of_other_servers() {
         ("sub_filter", "substitute FROM TO"),
         ("nginx sub_filter_last_modified", "`sub_filter_last_modified` of nginx: not supported"),
         ("auth_request;", "forward-auth"),
-        ("limit_rate", "`request-limit` limits parallel downloads"),
+        ("limit_rate", "connection-rate-max SIZE"),
         ("gzip_types", "`gzip_types` of nginx: needs nothing here"),
         ("http3", "`http-versions` turns it off"),
         ("proxy_redirect", "rewrite-location FROM [TO]"),

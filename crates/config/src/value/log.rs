@@ -73,9 +73,39 @@ pub(super) fn parse_log_target(text: &str, directory: &Path) -> Result<Option<Ac
         "syslog" => AccessLogTarget::Syslog("daemon".into()),
         _ => match text.strip_prefix("syslog:") {
             Some(facility) => AccessLogTarget::Syslog(parse_choice(facility, &SYSLOG_FACILITIES)?),
-            None => AccessLogTarget::File(directory.join(not_empty(text)?)),
+            None => match text.split_once("://") {
+                Some((scheme, rest)) if scheme.starts_with("syslog") => parse_remote(scheme, rest)?,
+                _ => AccessLogTarget::File(directory.join(not_empty(text)?)),
+            },
         },
     }))
+}
+
+/// Reads the URL of a remote syslog: `syslog+tls://HOST:PORT/FACILITY`.
+fn parse_remote(scheme: &str, rest: &str) -> Result<AccessLogTarget, Wrong> {
+    let help = "write `syslog+udp://HOST`, `syslog+tcp://HOST:PORT` or `syslog+tls://HOST:PORT/local0`";
+    let known = SyslogTransport::ALL.iter().find(|(_, name, _)| *name == scheme);
+    let Some((transport, _, default_port)) = known else {
+        return Err(Wrong::help(format!("`{scheme}` is not a transport of syslog"), help));
+    };
+    let (authority, facility) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            let port = port.parse().ok().filter(|port| *port > 0);
+            (host, port.ok_or_else(|| Wrong::help("the port is not a number from 1 to 65,535", help))?)
+        }
+        _ => (authority, *default_port),
+    };
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "-._:[]".contains(character);
+    if host.is_empty() || !host.chars().all(is_part) {
+        return Err(Wrong::help(format!("`{host}` is not a host"), help));
+    }
+    let facility = match facility {
+        "" => "daemon".to_owned(),
+        facility => parse_choice(facility, &SYSLOG_FACILITIES)?,
+    };
+    let (transport, host) = (*transport, host.to_owned());
+    Ok(AccessLogTarget::Remote(Box::new(RemoteSyslog { transport, host, port, facility, ca_file: None })))
 }
 
 /// Reads the format of an access log.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::network::parse_host;
 use super::parse::{Wrong, not_empty};
+use crate::model::HostPattern;
 use crate::model::module::{CompiledDirectory, OutgoingHost};
 
 /// Reads a host that modules may send requests to.
@@ -20,7 +21,12 @@ pub(super) fn parse_outgoing_host(text: &str) -> Result<OutgoingHost, Wrong> {
         },
         _ => (text, None),
     };
-    Ok(OutgoingHost { host: parse_host(host)?, port })
+    let host = parse_host(host)?;
+    if matches!(host, HostPattern::Prefix(_)) {
+        let help = "write `\"api.example.com\"` or `\"*.example.com\"`";
+        return Err(Wrong::help(format!("`{text}` would permit hosts of any owner"), help));
+    }
+    Ok(OutgoingHost { host, port })
 }
 
 /// Reads the name of an environment variable.
@@ -43,13 +49,14 @@ pub(super) fn parse_compiled_directory(text: &str, directory: &Path) -> Result<C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HostPattern;
 
     #[test]
     fn outgoing_hosts() {
         let check = |text: &str, expect: Option<(&str, Option<u16>)>| {
             let parsed = parse_outgoing_host(text).ok().map(|outgoing| match outgoing.host {
-                HostPattern::Exact(host) | HostPattern::Suffix(host) => (host, outgoing.port),
+                HostPattern::Exact(host) | HostPattern::Suffix(host) | HostPattern::Prefix(host) => {
+                    (host, outgoing.port)
+                }
             });
             assert_eq!(parsed, expect.map(|(host, port)| (host.to_owned(), port)), "{text}");
         };

@@ -104,6 +104,9 @@ pub(super) fn parse_host(text: &str) -> Result<HostPattern, Wrong> {
     if host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())) {
         return Err(Wrong::help("a site's name cannot contain a port", "write the port in `listen`"));
     }
+    if let Some(start) = host.strip_suffix(".*") {
+        return check_host_name(text, start).map(|()| HostPattern::Prefix(format!("{start}.")));
+    }
     match host.strip_prefix("*.") {
         Some(rest) => check_host_name(text, rest).map(|()| HostPattern::Suffix(format!(".{rest}"))),
         None => check_host_name(text, &host).map(|()| HostPattern::Exact(host)),
@@ -119,7 +122,10 @@ fn check_host_name(text: &str, host: &str) -> Result<(), Wrong> {
         ));
     }
     if host.contains('*') {
-        return Err(Wrong::help(format!("`{text}` has a `*` in the wrong place"), "write `\"*.example.com\"`"));
+        return Err(Wrong::help(
+            format!("`{text}` has a `*` in the wrong place"),
+            "write `\"*.example.com\"` or `\"www.*\"`",
+        ));
     }
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -45,7 +45,7 @@ pub(crate) fn parse_server_address(text: &str, directory: &Path) -> Result<Upstr
     }
     match parse_host(host)? {
         HostPattern::Exact(host) => Ok(scheme.address(host, port)),
-        HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` matches many servers"))),
+        HostPattern::Suffix(_) | HostPattern::Prefix(_) => Err(Wrong::new(format!("`{host}` matches many servers"))),
     }
 }
 

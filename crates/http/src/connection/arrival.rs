@@ -10,11 +10,15 @@ use crate::log::LogClient;
 use crate::tls::TlsInfo;
 
 /// Client, TLS state, link and time of a received request.
-pub(super) struct Arrived<'a> {
-    pub(super) client: LogClient,
-    pub(super) tls: Option<&'a Rc<TlsInfo>>,
-    pub(super) link: &'a ClientLinkCell,
-    pub(super) now: Now,
+pub struct Arrived<'a> {
+    /// Client.
+    pub client: LogClient,
+    /// TLS session with the client; `None` without TLS.
+    pub tls: Option<&'a Rc<TlsInfo>>,
+    /// Link to the client.
+    pub link: &'a ClientLinkCell,
+    /// Time of the receipt.
+    pub now: Now,
 }
 
 /// Error response to a request that is too slow.
@@ -28,7 +32,10 @@ pub(super) const NO_PLACE: MessageRejection = MessageRejection {
 };
 
 /// Normalizes path and host for routing and handlers.
-pub(super) fn route<'a>(
+///
+/// # Errors
+/// The path is malformed.
+pub fn route<'a>(
     request: Request<'a>,
     target: &RequestTarget<'a>,
     host: Option<Host<'a>>,

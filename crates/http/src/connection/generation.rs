@@ -67,10 +67,8 @@ pub struct ListenerState {
 impl Generation {
     /// Makes a generation with these sites and limits, and with one listener for each that the router knows.
     pub fn new(router: Router, limits: Limits) -> Self {
-        let (head, body) = message_limits(&limits);
-        let body = BodyLimits { body_bytes_max: limits.body_bytes_max.answered_here(), ..body };
         Self {
-            input_limits: InputLimits { head, body },
+            input_limits: request_limits(&limits),
             h2_limits: Rc::new(h2::engine_limits(&limits)),
             h3_limits: Rc::new(h3::engine_limits(&limits)),
             http_versions: HttpVersions::default(),
@@ -124,4 +122,10 @@ impl Generation {
     pub(super) fn is_retired(&self, listener: u16) -> bool {
         self.listeners.get(usize::from(listener)).is_some_and(|listener| listener.is_retired)
     }
+}
+
+/// Limits of requests over HTTP/1.
+pub fn request_limits(limits: &Limits) -> InputLimits {
+    let (head, body) = message_limits(limits);
+    InputLimits { head, body: BodyLimits { body_bytes_max: limits.body_bytes_max.answered_here(), ..body } }
 }

@@ -40,12 +40,13 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub use arrival::{Arrived, route};
 pub use client_limit::{ClientLimit, ClientPlace};
 pub use clock::WorkerClock;
 pub use connections::{Admission, Connections};
 pub use exchange::AlternativeService;
 use ftp::FtpConnection;
-pub use generation::{Generation, ListenerState};
+pub use generation::{Generation, ListenerState, request_limits};
 use h1::H1Connection;
 use h2::H2Connection;
 use h3::H3WorkerConnection;

@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use wire::http::{Request, Status};
+use wire::http::{Request, RequestTarget, Status, path};
 
 use super::Context;
-use crate::handler::{ClientLink, Forwarding, Now, Response};
+use crate::config::LogFilter;
+use crate::handler::{ClientLink, ClientLinkCell, Forwarding, Now, Response, Routed};
 use crate::log::{LogClient, LogRecord, Subject};
 use crate::metrics::{CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
 use crate::routing::RequestAccount;
-use crate::routing::rules::Visit;
+use crate::routing::rules::{RoutedFacts, Visit};
 use crate::tls::TlsInfo;
 use crate::traces::{ClientSpan, ServerSpan, Trace};
 
@@ -77,6 +78,11 @@ pub(super) fn record(
         record_spans(trace, &seen, &logged, forwarding.as_deref(), &time);
     }
     let Some(log) = account.log else { return };
+    if let Some(filter) = &account.log_filter
+        && !is_chosen(filter, peer, visit, &subject, host, status)
+    {
+        return;
+    }
     context.recorder.borrow_mut().record(&LogRecord {
         log,
         subject,
@@ -94,6 +100,46 @@ pub(super) fn record(
         unix_us: time.start.unix_us,
         duration_us,
     });
+}
+
+/// True if a log with this filter has the request. A message that is no request always is: it has nothing to test.
+#[cold]
+fn is_chosen(
+    filter: &LogFilter,
+    peer: ClientPeer<'_>,
+    visit: Option<&Visit>,
+    subject: &Subject<'_>,
+    host: &[u8],
+    status: Status,
+) -> bool {
+    let Subject::Request(request) = *subject else { return true };
+    if let Some(when) = &filter.when {
+        let target = RequestTarget::parse(request.target(), request.method()).ok();
+        let raw_path = target.as_ref().map_or(&b""[..], |target| target.path);
+        let mut buffer = Vec::new();
+        let path = path::normalise(raw_path, &mut buffer).unwrap_or(raw_path);
+        let tls = peer.tls.map(|tls| Rc::new(tls.clone()));
+        let routed = Routed {
+            request,
+            path,
+            query: target.and_then(|target| target.query),
+            host,
+            client: peer.client,
+            tls: tls.as_ref(),
+            proxied: None,
+            trace: None,
+            link: &ClientLinkCell::default(),
+            has_next: false,
+            now: Now::read(),
+        };
+        let facts = RoutedFacts::new(&routed).with_status(status);
+        let facts = visit.map_or(facts, |visit| facts.with_visit(visit));
+        // A request whose condition cannot be told is logged.
+        if !when.evaluate(&facts).may_be_true() {
+            return false;
+        }
+    }
+    filter.sample_millionths.is_none_or(|share| fastrand::u32(..1_000_000) < share)
 }
 
 /// Request with its client.

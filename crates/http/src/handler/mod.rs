@@ -11,6 +11,7 @@ pub mod gateway;
 #[cfg(feature = "modules")]
 mod module;
 mod pace;
+mod paced;
 mod page;
 mod part;
 mod passed_on;
@@ -21,6 +22,7 @@ pub mod response_cache;
 mod setup;
 pub mod static_file;
 pub mod status;
+mod unpacked;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,6 +35,7 @@ pub use error_pages::ErrorPages;
 pub use forward::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan};
 pub use forwarding::Forwarding;
 pub use pace::{Pace, SharedPace};
+pub use paced::ResponsePace;
 pub use page::PageFormat;
 pub use part::content_slice;
 pub use passed_on::{PassedOn, ResponseFilter};
@@ -47,6 +50,8 @@ pub use static_file::{
     FileRejection, ListingScope, NamedChange, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection,
     NamedUpload, UploadRequest, UploadStart, not_found,
 };
+#[cfg(feature = "modules")]
+pub(in crate::handler) use unpacked::{body_of, head_of, read_part};
 use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;

@@ -63,8 +63,13 @@ impl OwnedRequest {
 
     /// Copies the parts of a request that logs, metrics and traces need, for one whose response a slow client still
     /// reads. Values longer than `value_bytes_max` or the log's limit are cut, but keep one byte more, so that the
-    /// log marks them.
-    pub fn for_log(routed: &Routed<'_>, needs: Option<LogNeeds<'_>>, value_bytes_max: usize) -> Self {
+    /// log marks them. `keeps_fields` keeps all fields, for a condition that may test them.
+    pub fn for_log(
+        routed: &Routed<'_>,
+        needs: Option<LogNeeds<'_>>,
+        keeps_fields: bool,
+        value_bytes_max: usize,
+    ) -> Self {
         let request = routed.request;
         let logged_bytes_max = needs.map_or(REPORTED_BYTES_MAX, |needs| needs.value_bytes_max());
         let cut = |value: &[u8]| value.len().min(value_bytes_max.min(logged_bytes_max) + 1);
@@ -86,6 +91,9 @@ impl OwnedRequest {
             let fields = &request.head.fields;
             let traced = [KnownField::Host, KnownField::UserAgent];
             lines.extend(traced.iter().filter_map(|known| fields.iter().position(|field| field.known == *known)));
+        }
+        if keeps_fields {
+            lines.extend(0..request.head.fields.len());
         }
         lines.sort_unstable();
         lines.dedup();

@@ -15,6 +15,7 @@ use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 #[cfg(feature = "modules")]
 use super::module::ModuleHandler;
 use super::pace::{Pace, SharedPace};
+use super::paced::ResponsePace;
 use super::respond::Respond;
 use super::response_cache::{CachePlace, ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, NamedFiles, StaticFile};
@@ -51,6 +52,16 @@ pub enum Handler {
 }
 
 impl Handler {
+    /// Handler that only holds the place of a route, and is never asked.
+    pub fn placeholder() -> Self {
+        let config = config::RespondConfig {
+            status: wire::http::Status::NOT_FOUND,
+            body: String::new(),
+            content_type: String::new(),
+        };
+        Self::Respond(Arc::new(Respond::new(&config)))
+    }
+
     /// Handles a request, or declines it.
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match self {
@@ -113,6 +124,8 @@ pub struct SharedSite {
     /// Files that are served over FTP.
     ftp: Option<Arc<FileTree>>,
     ftp_pace: Arc<SharedPace>,
+    /// Rate of all responses.
+    response_pace: Arc<SharedPace>,
 }
 
 #[derive(Debug)]
@@ -312,7 +325,15 @@ impl SharedSite {
         let auths = site.rules.forward_auths.iter().chain(&config.rules.forward_auths);
         let authorizers = auths.map(|rule| rule.auth.as_ref().map(authorizer).transpose());
         let authorizers = authorizers.collect::<io::Result<_>>()?;
-        Ok(Self { paths, handlers, error_pages, authorizers, ftp, ftp_pace: Arc::default() })
+        Ok(Self {
+            paths,
+            handlers,
+            error_pages,
+            authorizers,
+            ftp,
+            ftp_pace: Arc::default(),
+            response_pace: Arc::default(),
+        })
     }
 
     fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
@@ -420,6 +441,11 @@ impl SharedSite {
         let (config, tree) = (site.ftp.as_ref()?, self.ftp.as_ref()?);
         let files = NamedFiles::new(Arc::clone(tree), Rc::clone(cache));
         Some(FtpFiles { config: Arc::clone(config), files, pace: Arc::clone(&self.ftp_pace) })
+    }
+
+    /// Creates a worker's maximum rates of responses; `None` without.
+    pub fn pace(&self, site: &config::SiteConfig) -> Option<ResponsePace> {
+        (!site.rates.is_unlimited()).then(|| ResponsePace::new(site.rates, &self.response_pace))
     }
 
     /// Creates a worker's error pages.

@@ -2,6 +2,7 @@
 //! try it in turn.
 
 mod bans;
+pub mod explain;
 mod filters;
 mod local_redirects;
 mod path_index;
@@ -21,8 +22,10 @@ pub use self::bans::{Bans, TooManyBans};
 use self::route_table::ListenerRoutes;
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
-use crate::config::{HostPattern, RouteParts};
-use crate::handler::{ClientGone, Encoders, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
+use crate::config::{HostPattern, LogFilter, RouteParts};
+use crate::handler::{
+    ClientGone, Encoders, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, ResponsePace, Routed,
+};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
@@ -52,6 +55,8 @@ pub struct PendingResponse {
 pub struct RequestAccount {
     /// Access log; `None` if the request is not logged.
     pub log: Option<LogId>,
+    /// Choice of the requests that the log has; `None` is all.
+    pub log_filter: Option<Rc<LogFilter>>,
     /// Name under which metrics count the request.
     pub counted: NameSlot,
     /// State that rules hold for the request. Dropping it releases what the request takes of their limits.
@@ -72,6 +77,8 @@ pub struct SiteSetup<'a> {
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
     pub error_pages: ErrorPages,
+    /// Maximum rates of responses; `None` without.
+    pub pace: Option<ResponsePace>,
     /// Encoders of the worker.
     pub encoders: Rc<Encoders>,
     /// Rules of the site; `None` if it has none.
@@ -88,8 +95,8 @@ pub struct SiteSetup<'a> {
 
 /// Sites of all listeners. Each worker has its own router.
 pub struct Router {
-    /// Hosts of each listener, by its index.
-    listeners: Vec<Rc<Hosts>>,
+    /// Sites of each listener, by its index.
+    listeners: Vec<Rc<ListenerSites>>,
     /// Trusted proxies; `None` if there are none.
     trusting: Option<Trusting>,
     /// Responses to ACME challenges; `None` without automatic certificates.
@@ -107,14 +114,20 @@ struct Trusting {
 }
 
 /// Sites of a listener.
-#[derive(Default)]
-struct Hosts {
-    exact: HashMap<Box<[u8]>, Rc<Site>>,
-    /// Sites by host suffix, with its leading dot.
-    suffixes: HashMap<Box<[u8]>, Rc<Site>>,
-    default: Option<Rc<Site>>,
-    /// Routes of a controller, in place of the sites above; `None` without any.
+struct ListenerSites {
+    hosts: Hosts<Rc<Site>>,
+    /// Routes of a controller, in place of the hosts; `None` without any.
     routes: Option<ListenerRoutes>,
+}
+
+/// Sites by host.
+struct Hosts<S> {
+    exact: HashMap<Box<[u8]>, S>,
+    /// Sites by host suffix, with its leading dot.
+    suffixes: HashMap<Box<[u8]>, S>,
+    /// Sites by the start of the host, with the dot at its end.
+    prefixes: HashMap<Box<[u8]>, S>,
+    default: Option<S>,
 }
 
 impl Router {
@@ -132,19 +145,18 @@ impl Router {
     ) -> Self {
         let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
         let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
-        let listeners = listeners
+        let mut listeners = listeners
             .iter()
             .map(|indices| {
                 let mut hosts = Hosts::default();
                 indices.iter().for_each(|&index| hosts.add(configs[index], &sites[index]));
-                hosts
+                ListenerSites { hosts, routes: None }
             })
             .collect::<Vec<_>>();
-        let mut listeners = listeners;
         if let Some((parts, indices)) = routes {
             let of_routes: Rc<[Rc<Site>]> = sites[sites.len().saturating_sub(parts.sites.len())..].into();
-            for (hosts, index) in listeners.iter_mut().zip(indices) {
-                hosts.routes = index.map(|index| ListenerRoutes::new(parts, index, &of_routes));
+            for (listener, index) in listeners.iter_mut().zip(indices) {
+                listener.routes = index.map(|index| ListenerRoutes::new(parts, index, &of_routes));
             }
         }
         let listeners = listeners.into_iter().map(Rc::new).collect();
@@ -236,8 +248,8 @@ impl Router {
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
             return (SiteResponse::Ready(site::validation(content)), self.default_account(listener));
         }
-        let hosts = &self.listeners[usize::from(listener)];
-        if let Some(routes) = &hosts.routes {
+        let ListenerSites { hosts, routes } = &*self.listeners[usize::from(listener)];
+        if let Some(routes) = routes {
             return match routes.find(routed) {
                 Ok(site) => site.answer(routed),
                 Err(response) => (SiteResponse::Ready(response), self.default_account(listener)),
@@ -255,9 +267,9 @@ impl Router {
     /// Site that serves FTP on this listener for a host, or for clients that have named none. `None` for a listener of
     /// HTTP, or an unknown host.
     pub fn ftp_site(&self, listener: u16, host: Option<&[u8]>) -> Option<&Rc<FtpFiles>> {
-        let hosts = self.listeners.get(usize::from(listener))?;
+        let hosts = &self.listeners.get(usize::from(listener))?.hosts;
         let site = match host {
-            Some(host) => hosts.exact.get(host).or_else(|| hosts.find_suffix(host)),
+            Some(host) => hosts.exact.get(host).or_else(|| hosts.find_pattern(host)),
             None => hosts.default.as_ref(),
         };
         site?.ftp.as_ref()
@@ -265,56 +277,78 @@ impl Router {
 
     /// Passwords of the users of a site of FTP; `None` if it has no users.
     pub fn ftp_gate(&self, listener: u16, host: Option<&[u8]>) -> Option<PasswordGate> {
-        let hosts = self.listeners.get(usize::from(listener))?;
+        let hosts = &self.listeners.get(usize::from(listener))?.hosts;
         hosts.find(host.unwrap_or_default())?.gate.clone()
     }
 
     /// Log and metrics of a transfer of this path over FTP.
     pub fn ftp_account(&self, listener: u16, host: Option<&[u8]>, path: &[u8]) -> RequestAccount {
         let hosts = self.listeners.get(usize::from(listener));
-        let site = hosts.and_then(|hosts| hosts.find(host.unwrap_or_default()));
+        let site = hosts.and_then(|of| of.hosts.find(host.unwrap_or_default()));
         site.map_or_else(RequestAccount::default, |site| site.account_of(path))
     }
 
     /// True if the sites of a listener have names, so that HOST can select one.
     pub fn has_names(&self, listener: u16) -> bool {
         let hosts = self.listeners.get(usize::from(listener));
-        hosts.is_some_and(|hosts| !hosts.exact.is_empty() || !hosts.suffixes.is_empty())
+        hosts.is_some_and(|of| of.hosts.has_names())
     }
 
     /// Log and metrics of a message that cannot be parsed as a request.
     pub fn default_account(&self, listener: u16) -> RequestAccount {
-        self.listeners[usize::from(listener)]
-            .default
-            .as_ref()
-            .map_or_else(RequestAccount::default, |site| site.account())
+        let default = self.listeners[usize::from(listener)].hosts.default.as_ref();
+        default.map_or_else(RequestAccount::default, |site| site.account())
     }
 }
 
-impl Hosts {
-    fn add(&mut self, config: &crate::config::SiteConfig, site: &Rc<Site>) {
+impl<S> Default for Hosts<S> {
+    fn default() -> Self {
+        Self { exact: HashMap::new(), suffixes: HashMap::new(), prefixes: HashMap::new(), default: None }
+    }
+}
+
+impl<S: Clone> Hosts<S> {
+    fn add(&mut self, config: &crate::config::SiteConfig, site: &S) {
         for name in &config.names {
             let (map, key) = match name {
                 HostPattern::Exact(name) => (&mut self.exact, name),
                 HostPattern::Suffix(suffix) => (&mut self.suffixes, suffix),
+                HostPattern::Prefix(prefix) => (&mut self.prefixes, prefix),
             };
-            map.entry(key.as_bytes().into()).or_insert_with(|| Rc::clone(site));
+            map.entry(key.as_bytes().into()).or_insert_with(|| site.clone());
         }
         // The first site serves unknown hosts, unless another site is marked as the default.
         if config.default || self.default.is_none() {
-            self.default = Some(Rc::clone(site));
+            self.default = Some(site.clone());
         }
     }
 
-    fn find(&self, host: &[u8]) -> Option<&Rc<Site>> {
-        if self.exact.is_empty() && self.suffixes.is_empty() {
+    fn find(&self, host: &[u8]) -> Option<&S> {
+        if !self.has_names() {
             return self.default.as_ref();
         }
-        self.exact.get(host).or_else(|| self.find_suffix(host)).or(self.default.as_ref())
+        self.exact.get(host).or_else(|| self.find_pattern(host)).or(self.default.as_ref())
+    }
+
+    fn has_names(&self) -> bool {
+        !self.exact.is_empty() || !self.suffixes.is_empty() || !self.prefixes.is_empty()
+    }
+
+    /// Returns the site with the longest matching suffix of this host, or else with the longest matching start.
+    fn find_pattern(&self, host: &[u8]) -> Option<&S> {
+        self.find_suffix(host).or_else(|| self.find_prefix(host))
+    }
+
+    fn find_prefix(&self, host: &[u8]) -> Option<&S> {
+        if self.prefixes.is_empty() {
+            return None;
+        }
+        let dots = host.iter().enumerate().rev().skip(1).filter(|(_, byte)| **byte == b'.');
+        dots.map(|(at, _)| &host[..=at]).find_map(|prefix| self.prefixes.get(prefix))
     }
 
     /// Returns the site with the longest matching suffix of this host.
-    fn find_suffix(&self, host: &[u8]) -> Option<&Rc<Site>> {
+    fn find_suffix(&self, host: &[u8]) -> Option<&S> {
         if self.suffixes.is_empty() {
             return None;
         }
@@ -330,11 +364,13 @@ mod tests {
 
     #[test]
     fn hosts() {
-        let names: [(&[HostPattern], bool); 4] = [
+        let names: [(&[HostPattern], bool); 6] = [
             (&[HostPattern::Exact("a.example".into())], false),
             (&[HostPattern::Suffix(".example".into())], false),
             (&[HostPattern::Suffix(".b.example".into())], false),
             (&[HostPattern::Exact("fallback".into())], true),
+            (&[HostPattern::Prefix("www.".into())], false),
+            (&[HostPattern::Prefix("www.shop.".into())], false),
         ];
         let configs: Vec<_> = names
             .iter()
@@ -353,6 +389,7 @@ mod tests {
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),
+                    pace: None,
                     encoders: Rc::new(Encoders::without_store()),
                     rules: None,
                     log: None,
@@ -374,6 +411,11 @@ mod tests {
             (".example", 3),
             ("", 3),
             ("other", 3),
+            ("www.other", 4),
+            ("www.shop.other", 5),
+            ("www.shop", 4),
+            ("www.", 3),
+            ("www.d.example", 1),
         ] {
             let found = hosts.find(host.as_bytes()).unwrap();
             assert!(Rc::ptr_eq(found, &sites[expect]), "{host}");

@@ -359,7 +359,7 @@ impl Site {
         self.follow(decision, progress, routed)
     }
 
-    /// Applies the rules for response fields.
+    /// Applies the rules for response fields, and the maximum rates.
     #[inline]
     fn change<S: RuleState>(
         &self,
@@ -367,9 +367,13 @@ impl Site {
         progress: &mut SiteProgress<S>,
         routed: &Routed<'_>,
     ) -> Response {
-        match self.rules.as_ref().zip(progress.rules.passage()) {
+        let response = match self.rules.as_ref().zip(progress.rules.passage()) {
             Some((rules, passage)) => rules.change_response(response, passage, routed),
             None => response,
+        };
+        match &self.pace {
+            None => response,
+            Some(pace) => pace.apply(response, routed),
         }
     }
 }
@@ -406,6 +410,7 @@ mod tests {
             config: &config.sites[0],
             handlers: Vec::new(),
             error_pages: ErrorPages::default(),
+            pace: None,
             encoders: Rc::new(Encoders::without_store()),
             rules,
             log: None,

@@ -8,11 +8,11 @@ use super::path_index::PathIndex;
 use super::rules::fits;
 use super::rules::{PasswordGate, RewrittenTarget, Rules, redirected_head};
 use super::{RequestAccount, SiteSetup};
-use crate::config::{PathPattern, RouteConfig, RuleConditions};
+use crate::config::{LogFilter, PathPattern, RouteConfig, RuleConditions};
 use crate::handler::gateway::script_paths;
 use crate::handler::{
     Body, BuiltResponse, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest,
-    PageFormat, Response, Routed, add_error_page, error_response, not_found,
+    PageFormat, Response, ResponsePace, Routed, add_error_page, error_response, not_found,
 };
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
@@ -29,9 +29,13 @@ pub(super) struct Site {
     error_pages: ErrorPages,
     /// Encoders of the worker.
     pub(super) encoders: Rc<Encoders>,
+    /// Maximum rates of responses.
+    pub(super) pace: Option<Rc<ResponsePace>>,
     pub(super) body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     log: Option<LogId>,
+    /// Choice of the requests that the log has. Each worker has its own, because regular expressions need scratch memory.
+    log_filter: Option<Rc<LogFilter>>,
     /// Patterns of paths whose requests are not logged.
     unlogged: Vec<PathPattern>,
     /// Patterns of paths that are scripts.
@@ -74,9 +78,11 @@ impl Site {
             required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
             encoders: setup.encoders,
+            pace: setup.pace.map(Rc::new),
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,
+            log_filter: setup.config.log_filter.as_ref().map(|filter| Rc::new(LogFilter::clone(filter))),
             unlogged: setup.config.unlogged.clone(),
             scripts: setup.config.script_patterns().cloned().collect(),
             server_log: setup.server_log,
@@ -106,7 +112,8 @@ impl Site {
 
     /// Log and metrics of a message without a path.
     pub(super) fn account(&self) -> RequestAccount {
-        RequestAccount { log: self.log, counted: self.counted, visit: None, trace: None }
+        let log_filter = self.log_filter.as_ref().map(Rc::clone);
+        RequestAccount { log: self.log, log_filter, counted: self.counted, visit: None, trace: None }
     }
 
     /// Asks the routes from `next_route` on, until a handler does not decline. Sets `next_route` to the one after that
@@ -144,8 +151,22 @@ impl Site {
         from.checked_sub(1).is_some_and(is_files) && !is_files(next)
     }
 
-    fn next_route(&self, routed: &Routed<'_>, from: usize) -> Option<usize> {
+    /// First route from `from` on that a request fits.
+    pub(super) fn next_route(&self, routed: &Routed<'_>, from: usize) -> Option<usize> {
         self.paths.find(routed.path, from, |index| self.routes[index].has(routed))
+    }
+
+    /// Number of routes.
+    pub(super) fn route_count(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Conditions of a route, if its pattern matches the path.
+    pub(super) fn conditions_of(&self, route: usize, path: &[u8]) -> Option<&RuleConditions> {
+        static NONE: RuleConditions =
+            RuleConditions { methods: None, query: None, field: None, when: None, is_missing: false };
+        let conditions = self.routes[route].conditions.as_deref().unwrap_or(&NONE);
+        self.paths.find(path, route, |index| index == route).map(|_| conditions)
     }
 
     /// Adds the error page of the operator, or the server's own, to errors without content. Returns the page if it must

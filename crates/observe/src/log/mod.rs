@@ -16,6 +16,7 @@ mod format;
 mod output;
 mod record;
 mod recorder;
+mod remote_syslog;
 mod server;
 mod stream;
 mod syslog;

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use super::event::event;
 use super::format::{Formatter, TemplateError};
 use super::record::{Capture, StoredRecord};
+use super::remote_syslog::RemoteLog;
 use super::server::ServerLog;
 use super::stream::LogStream;
 use super::syslog::{FACILITIES, SYSTEM_SOCKET, Syslog};
@@ -56,6 +57,7 @@ pub(super) struct LogOutput {
 enum Sink {
     Stream(LogStream),
     Syslog(Syslog),
+    Remote(Box<RemoteLog>),
     Closed,
 }
 
@@ -102,6 +104,14 @@ impl LogOutput {
         }
         match &mut self.sink {
             Sink::Closed => counters.add_dropped(1),
+            // Counted when it is sent.
+            Sink::Remote(remote) => {
+                let push = |line: &mut Vec<u8>| self.formatter.append(record, line);
+                if let Err(error) = remote.send(record.unix_us, pending_bytes_max, push) {
+                    counters.add_dropped(1);
+                    self.trouble = Some(error);
+                }
+            }
             Sink::Stream(stream) if self.trouble.is_some() && stream.pending.len() >= pending_bytes_max => {
                 counters.add_dropped(1);
             }
@@ -136,6 +146,12 @@ impl LogOutput {
                 self.trouble = result.err();
             }
             Sink::Syslog(syslog) => syslog.flush(),
+            Sink::Remote(remote) => {
+                let report = remote.report();
+                counters.add_written(report.sent);
+                counters.add_dropped(report.lost);
+                self.trouble = report.trouble;
+            }
             Sink::Closed => {}
         }
         if !self.is_wanted && !self.is_pending() {
@@ -156,7 +172,11 @@ impl LogOutput {
 
     /// True if bytes wait to be written.
     pub(super) fn is_pending(&self) -> bool {
-        matches!(&self.sink, Sink::Stream(stream) if !stream.pending.is_empty())
+        match &self.sink {
+            Sink::Stream(stream) => !stream.pending.is_empty(),
+            Sink::Remote(remote) => remote.is_pending(),
+            Sink::Syslog(_) | Sink::Closed => false,
+        }
     }
 
     /// Reopens the file, after pending bytes are written to the old one as far as possible.
@@ -178,8 +198,10 @@ impl LogOutput {
 
     /// Drops bytes that could not be written.
     pub(super) fn discard(&mut self, counters: &Counters) {
-        if let Sink::Stream(stream) = &mut self.sink {
-            counters.add_dropped(stream.discard());
+        match &mut self.sink {
+            Sink::Stream(stream) => counters.add_dropped(stream.discard()),
+            Sink::Remote(remote) => counters.add_dropped(remote.discard()),
+            Sink::Syslog(_) | Sink::Closed => {}
         }
     }
 
@@ -260,8 +282,11 @@ impl Sink {
                 LogStream::open(path, formatter.unit()).map(Self::Stream).map_err(in_context)
             }
             AccessLogTarget::Stdout => LogStream::stdout(formatter.unit()).map(Self::Stream).map_err(in_context),
-            AccessLogTarget::Syslog(_) if log.format == AccessLogFormat::Binary => {
+            AccessLogTarget::Syslog(_) | AccessLogTarget::Remote(_) if log.format == AccessLogFormat::Binary => {
                 Err(invalid("the binary format needs a file or standard output".into()))
+            }
+            AccessLogTarget::Remote(target) => {
+                RemoteLog::new(target).map(|remote| Self::Remote(Box::new(remote))).map_err(in_context)
             }
             AccessLogTarget::Syslog(facility) => Syslog::new(Path::new(SYSTEM_SOCKET), facility)
                 .map(Self::Syslog)
@@ -270,11 +295,12 @@ impl Sink {
     }
 }
 
-/// Name of a log in messages: its path, `stdout` or `syslog:FACILITY`.
+/// Name of a log in messages: its path, `stdout`, `syslog:FACILITY` or the URL of a remote syslog.
 pub(super) fn name_of(target: &AccessLogTarget) -> String {
     match target {
         AccessLogTarget::File(path) => path.display().to_string(),
         AccessLogTarget::Stdout => "stdout".into(),
         AccessLogTarget::Syslog(facility) => format!("syslog:{facility}"),
+        AccessLogTarget::Remote(target) => target.to_string(),
     }
 }

@@ -144,7 +144,7 @@ pub(super) enum LoggedProtocol {
 }
 
 /// Sender of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogClient {
     /// An address and port.
     Ip(SocketAddr),

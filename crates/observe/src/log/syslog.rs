@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Severity of each record: informational (RFC 3164, section 4.1.1).
-const SEVERITY: u8 = 6;
+pub(super) const SEVERITY: u8 = 6;
 
 /// The facilities of RFC 3164, section 4.1.1, by the names that syslog.conf(5) gives them, in the order of their codes.
 pub const FACILITIES: [&str; 24] = [

@@ -5,10 +5,10 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    BufferStatus, CacheResultCount, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount,
-    InstanceStatus, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
+    BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
+    FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
     PlaceStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus,
-    StatusReport, StoreStatus, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    StatusReport, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

@@ -46,6 +46,8 @@ pub struct StatusReport {
     pub response_cache: Vec<CacheResultCount>,
     /// TLS handshakes.
     pub tls: TlsStatus,
+    /// Certificates that most need attention: those with errors, then those that expire first.
+    pub certificates: Vec<CertificateStatus>,
     /// Access logs.
     pub access_log: LogStatus,
     /// Lines of the server log suppressed because many were similar.
@@ -288,7 +290,7 @@ pub struct UpstreamStatus {
 pub struct ServerStatus {
     /// Address as configured.
     pub name: String,
-    /// `up`, `trial` or `down`.
+    /// `up`, `failing`, `trial`, `down` or `drained`.
     pub health: String,
     /// True for a server that is used only if no other is up.
     pub is_backup: bool,
@@ -428,6 +430,37 @@ pub struct TlsStatus {
     pub resumed: u64,
     /// Handshakes that failed.
     pub failed: u64,
+}
+
+/// A certificate of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateStatus {
+    /// First name of the site.
+    pub site: String,
+    /// Names of the certificate, at most 20.
+    pub names: Vec<String>,
+    /// CA that has signed it.
+    pub issuer: String,
+    /// Last second of validity, since 1970; `None` if there is no certificate yet.
+    pub not_after_unix_s: Option<i64>,
+    /// True if the server obtains and renews it.
+    pub is_automatic: bool,
+    /// True if an operator has replaced that of the configuration.
+    pub is_replaced: bool,
+    /// File of the certificate.
+    pub file: String,
+    /// Error of the last try to obtain or read it; empty if it has succeeded.
+    pub error: String,
+    /// Time of the renewal, or of the next try, in seconds since 1970; `None` if it is not known.
+    pub next_try_unix_s: Option<i64>,
+}
+
+impl CertificateStatus {
+    /// Key of the order in which certificates need attention.
+    pub fn urgency(&self) -> (bool, i64) {
+        (self.error.is_empty(), self.not_after_unix_s.unwrap_or(i64::MIN))
+    }
 }
 
 /// Access logs.

@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::model::{FtpStatus, StatusReport, TimesStatus, UpstreamStatus};
+use super::model::{CertificateStatus, FtpStatus, StatusReport, TimesStatus, UpstreamStatus};
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,7 @@ pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
         write_ftp(&status.ftp, &mut text);
     }
     write_caches(status, &mut text);
+    write_certificates(&status.certificates, &mut text);
     write_upstreams(status, &mut text);
     if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
@@ -77,6 +78,43 @@ fn write_process(status: &StatusReport, text: &mut Text) {
     text.sample("", &[], process.open_files_max);
     text.gauge("process_threads", "Threads of the process.");
     text.sample("", &[], process.threads);
+}
+
+fn write_certificates(certificates: &[CertificateStatus], text: &mut Text) {
+    if certificates.is_empty() {
+        return;
+    }
+    let name = |certificate: &CertificateStatus| certificate.names.first().cloned().unwrap_or_default();
+    // A site may have two certificates of the same names, such as one of RSA; series must be unique.
+    let mut seen: Vec<(&str, String)> = Vec::new();
+    let mut distinct = Vec::new();
+    for certificate in certificates {
+        let key = (certificate.site.as_str(), name(certificate));
+        if !seen.contains(&key) {
+            seen.push(key);
+            distinct.push(certificate);
+        }
+    }
+    text.gauge(
+        "tailcoat_certificate_expiry_seconds",
+        "Last second of a certificate, since 1970; of two, the first to expire.",
+    );
+    for certificate in &distinct {
+        if let Some(not_after) = certificate.not_after_unix_s {
+            let name = name(certificate);
+            text.sample(
+                "",
+                &[("site", &certificate.site), ("name", &name), ("issuer", &certificate.issuer)],
+                not_after,
+            );
+        }
+    }
+    text.gauge("tailcoat_certificate_failing", "1 if the last try to obtain or read a certificate failed.");
+    for certificate in &distinct {
+        let name = name(certificate);
+        let is_failing = u8::from(!certificate.error.is_empty());
+        text.sample("", &[("site", &certificate.site), ("name", &name)], is_failing);
+    }
 }
 
 fn write_workers(status: &StatusReport, text: &mut Text) {
@@ -349,7 +387,11 @@ fn write_upstreams(status: &StatusReport, text: &mut Text) {
     };
     text.gauge("tailcoat_upstream_server_up", "1 if an upstream server is up, else 0.");
     for (upstream, server) in servers() {
-        text.sample("", &[("upstream", &upstream.name), ("server", &server.name)], u8::from(server.health == "up"));
+        text.sample(
+            "",
+            &[("upstream", &upstream.name), ("server", &server.name)],
+            u8::from(matches!(server.health.as_str(), "up" | "failing")),
+        );
     }
     text.gauge("tailcoat_upstream_server_connections", "Connections to an upstream server in use.");
     for (upstream, server) in servers() {

@@ -40,7 +40,7 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
     match checked.config {
         Some(mut config) => {
             config.server.user = user.or(config.server.user);
-            start(config, ConfigOrigin::File(file, watched), handover)
+            start(config, ConfigOrigin::File(file, watched), handover, |_| {})
         }
         None => {
             reject(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
@@ -92,8 +92,22 @@ fn look_as_its_user(file: &Path, checked: &mut CheckedConfig) {
     }
 }
 
+/// Reads a configuration with the places of its options; prints what is wrong with it.
+pub(super) fn load_explained(file: &Path) -> Result<(Option<config::Config>, config::ConfigPlaces), ExitCode> {
+    let mut places = config::ConfigPlaces::default();
+    let checked = load(file, |file| {
+        let (checked, found) = config::explain_file(file)?;
+        places = found;
+        Ok(checked)
+    })?;
+    if checked.config.is_none() {
+        print_findings(&checked.diagnostics);
+    }
+    Ok((checked.config, places))
+}
+
 /// Reads a file and checks it, or standard input; says so if it can't be read.
-fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<CheckedConfig, ExitCode> {
+fn load(file: &Path, check: impl FnOnce(&Path) -> io::Result<CheckedConfig>) -> Result<CheckedConfig, ExitCode> {
     let read = if file == Path::new("-") {
         std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
     } else {

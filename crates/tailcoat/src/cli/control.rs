@@ -46,6 +46,16 @@ impl ServerSocket {
         given.map_or_else(|error| not_given(&socket, &error), |()| code)
     }
 
+    /// True if a control socket was given.
+    pub(super) fn names_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Configuration file of the server.
+    pub(super) fn file(&self, of_top: Option<PathBuf>) -> PathBuf {
+        self.file.config.clone().or(of_top).unwrap_or_else(|| config::DEFAULT_PATH.into())
+    }
+
     /// Control socket of the server.
     ///
     /// # Errors
@@ -55,7 +65,7 @@ impl ServerSocket {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
         }
-        let file = self.file.config.clone().or(of_top).unwrap_or_else(|| config::DEFAULT_PATH.into());
+        let file = self.file(of_top);
         // The file may have errors: the server that runs is to tell about them.
         match config::control_socket(&file) {
             Ok(Some(socket)) => Ok(socket),

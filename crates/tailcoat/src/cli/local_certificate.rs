@@ -69,7 +69,7 @@ impl LocalCertificate {
              Import it in browsers (settings, certificates). For programs on Debian, run:\n  \
              sudo cp {authority} /usr/local/share/ca-certificates/tailcoat-local.crt && sudo update-ca-certificates\n\
              or use it in one program:\n  \
-             curl --cacert {authority} https://localhost:…/"
+             curl --cacert {authority} URL"
         )
     }
 }

@@ -4,9 +4,11 @@
 mod absent;
 mod ban;
 mod cache;
+mod certificates;
 mod configuration;
 mod control;
 mod doctor;
+mod explain;
 mod format;
 #[cfg(feature = "gateway")]
 mod gateway;
@@ -53,11 +55,12 @@ pub const EXIT_TRANSLATION: u8 = 5;
 /// Examples and exit codes, for the help and the manual page.
 const AFTER_HELP: &str = concat!(
     "Examples:\n",
-    "  tailcoat serve --browse .                      serve this directory\n",
-    "  tailcoat check -c site.kdl                     find errors in a configuration\n",
-    "  tailcoat run -c site.kdl                       run the server\n",
+    "  tailcoat serve                                 serve this directory\n",
+    "  tailcoat check site.kdl                        find errors in a configuration\n",
+    "  tailcoat run site.kdl                          run the server\n",
     "  tailcoat reload                                apply a changed configuration\n",
     "  tailcoat status --watch                        watch the running server\n",
+    "  tailcoat explain https://example.com/blog/     show what happens to a request, and why\n",
     "  tailcoat import /etc/nginx/nginx.conf          translate a configuration of nginx, Caddy or Apache\n",
     "  tailcoat reference --search proxy_read_timeout find an option\n",
     "\n",
@@ -110,10 +113,13 @@ enum CliCommand {
     #[command(after_help = "\
 Examples:
   tailcoat run
-  tailcoat run -c site.kdl --watch")]
+  tailcoat run site.kdl --watch")]
     Run {
         #[command(flatten)]
         file: configuration::ConfigFile,
+        /// Configuration file, like `-c`
+        #[arg(value_name = "FILE", conflicts_with = "config")]
+        path: Option<PathBuf>,
         /// Reload when the file, or a file that it includes, changes
         #[arg(long)]
         watch: bool,
@@ -127,11 +133,14 @@ Examples:
     #[command(after_help = "\
 Examples:
   tailcoat check
-  tailcoat check -c site.kdl
+  tailcoat check site.kdl
   tailcoat check --json -c - < site.kdl")]
     Check {
         #[command(flatten)]
         file: configuration::ConfigFile,
+        /// Configuration file, like `-c`
+        #[arg(value_name = "FILE", conflicts_with = "config")]
+        path: Option<PathBuf>,
         /// Print the results as JSON, for editors
         #[arg(long)]
         json: bool,
@@ -158,8 +167,12 @@ Examples:
     HashPassword(hash_password::HashPassword),
     /// Show requests, connections and memory of the running server
     Status(status::StatusArguments),
+    /// List the certificates of the running server, with their ends, last errors and next tries
+    Certificates(certificates::CertificatesArgs),
     /// Show the upstream servers and their health
     Upstreams(status::UpstreamsArguments),
+    /// Explain what happens to a request: its site, rules, handler and options, and why
+    Explain(explain::ExplainArgs),
     /// Find problems of speed and security in kernel settings, limits, permissions and the configuration
     Doctor(doctor::DoctorArguments),
     /// Apply the changed configuration to the running server; one with errors changes nothing
@@ -244,8 +257,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         _ if arguments.test => configuration::check(of_top, false),
         None => configuration::run(of_top, false, None),
         Some(CliCommand::Serve(serve)) => serve.run(),
-        Some(CliCommand::Run { file, watch, user }) => configuration::run(file.config.or(of_top), watch, user),
-        Some(CliCommand::Check { file, json }) => configuration::check(file.config.or(of_top), json),
+        Some(CliCommand::Run { file, path, watch, user }) => {
+            configuration::run(path.or(file.config).or(of_top), watch, user)
+        }
+        Some(CliCommand::Check { file, path, json }) => configuration::check(path.or(file.config).or(of_top), json),
         Some(CliCommand::Fmt(format)) => format.run(),
         #[cfg(feature = "import")]
         Some(CliCommand::Import(import)) => import.run(),
@@ -258,7 +273,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CliCommand::DefaultConfig) => print(&config::default_config()),
         Some(CliCommand::HashPassword(command)) => command.run(),
         Some(CliCommand::Status(arguments)) => arguments.run(of_top),
+        Some(CliCommand::Certificates(arguments)) => arguments.run(of_top),
         Some(CliCommand::Upstreams(arguments)) => arguments.run(of_top),
+        Some(CliCommand::Explain(command)) => command.run(of_top),
         Some(CliCommand::Doctor(arguments)) => arguments.run(of_top),
         Some(CliCommand::Reload(command)) => command.run(of_top),
         Some(CliCommand::Upgrade(command)) => command.run(of_top),
@@ -281,8 +298,13 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Starts the server, and serves until it is stopped.
-fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -> ExitCode {
+/// Starts the server, and serves until it is stopped. `announce` tells the operator of `serve` where it serves.
+fn start(
+    config: Config,
+    origin: ConfigOrigin,
+    mut handover: Option<Handover>,
+    announce: impl FnOnce(&[ListenAddress]),
+) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
     let server = Foundation::lay(&config, &origin, &server_log)
         .and_then(|foundation| Server::start(config, origin.clone(), server_log.clone(), &mut handover, foundation));
@@ -298,7 +320,7 @@ fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -
         }
     };
     match origin {
-        ConfigOrigin::CommandLine => urls(&server.addresses()).iter().for_each(|url| eprintln!("Serving at {url}")),
+        ConfigOrigin::CommandLine => announce(&server.addresses()),
         ConfigOrigin::File(..) => {
             for ListenAddress { socket, has_tls, is_ftp } in server.addresses() {
                 let manner = match (is_ftp, has_tls) {

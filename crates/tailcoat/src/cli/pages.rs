@@ -147,6 +147,7 @@ mod tests {
         "Create",
         "Create,",
         "End",
+        "Explain",
         "Find",
         "Follow",
         "Format",

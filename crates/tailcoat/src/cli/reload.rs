@@ -36,8 +36,13 @@ impl ReloadArgs {
         let is_fancy = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         self.server.give(of_top, &ControlOrder::Reload { is_fancy }, |report| match report {
             ControlReport::Done(found) => {
+                // First what has changed, then what was found.
+                let (applied, found) = match found.split_once('\n') {
+                    Some((applied, found)) if applied.starts_with("applied: ") => (format!("{applied}\n"), found),
+                    _ => (String::new(), found.as_str()),
+                };
                 eprint!("{found}");
-                ExitCode::SUCCESS
+                print(&applied)
             }
             ControlReport::Invalid(found) => {
                 eprint!("{found}");

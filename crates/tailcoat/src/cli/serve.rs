@@ -1,7 +1,7 @@
 //! `serve`: a directory, without a configuration file.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::local_certificate::LocalCertificate;
-use super::{fail, start};
+use super::{fail, start, urls};
 use crate::config::*;
-use crate::server::Handover;
+use crate::server::{Handover, ListenAddress};
 
 const ROOT: ProgramUser = ProgramUser { user_id: 0, group_id: 0 };
 
@@ -25,7 +25,8 @@ const PORTS_TRIED: u16 = 100;
 #[command(after_help = "\
 Examples:
   tailcoat serve
-  tailcoat serve --browse --listen 8000 /srv/www
+  tailcoat serve -p 8000 /srv/www
+  tailcoat serve --listen 8000 /srv/www
   tailcoat serve --tls --forward http://127.0.0.1:3000 public")]
 pub(super) struct Serve {
     /// Directory to serve
@@ -37,11 +38,15 @@ pub(super) struct Serve {
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: Vec<ListenAddresses>,
 
+    /// Port on this machine alone; others cannot reach it. `--listen PORT` serves others, too
+    #[arg(short, long, value_name = "PORT", conflicts_with = "listen")]
+    port: Option<u16>,
+
     /// Number of workers [default: one for each CPU core]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// Access log file; `-` is standard output [default: none]
+    /// Access log file; `-` is standard output [default: requests are shown on a terminal]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 
@@ -65,9 +70,13 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// List directories that have no index file
-    #[arg(short, long)]
+    /// List directories that have no index file; the default
+    #[arg(short, long, conflicts_with = "no_browse")]
     browse: bool,
+
+    /// Do not list directories that have no index file
+    #[arg(long)]
+    no_browse: bool,
 
     /// Serve the directory over FTP, too: anonymous and read-only, on `PORT` (all addresses) or `ADDRESS:PORT`; may be
     /// repeated
@@ -104,11 +113,14 @@ impl Serve {
             Err(error) => return fail(format_args!("cannot take over: {error}")),
         };
         let config = self.listeners(handover.as_ref()).and_then(|listen| {
-            let certificate = self.certificate(&listen)?;
-            self.config(listen, certificate)
+            let local = self.local_certificate(&listen)?;
+            let config = self.config(listen, self.certificate(local.as_ref()))?;
+            Ok((config, local))
         });
         match config {
-            Ok(config) => start(config, ConfigOrigin::CommandLine, handover),
+            Ok((config, local)) => start(config, ConfigOrigin::CommandLine, handover, |addresses| {
+                self.announce(addresses, local.as_ref());
+            }),
             Err(message) => {
                 handover.iter().for_each(|handover| handover.fail(&message));
                 fail(message)
@@ -116,23 +128,56 @@ impl Serve {
         }
     }
 
-    /// Certificate for TLS, if requested.
-    fn certificate(&self, listen: &[Listen]) -> Result<Option<CertificateFiles>, String> {
-        if let Some(certificate) = &self.tls_cert {
-            let key = self.tls_key.as_ref().unwrap_or(certificate).clone();
-            return Ok(Some(CertificateFiles { certificate: certificate.clone(), key, ocsp: None }));
+    /// Tells what is served where, the URLs first.
+    fn announce(&self, addresses: &[ListenAddress], local: Option<&LocalCertificate>) {
+        let mut lines: Vec<String> = urls(addresses).iter().map(|url| format!("Serving at {url}")).collect();
+        let directory = std::path::absolute(&self.directory).unwrap_or_else(|_| self.directory.clone());
+        lines.push(format!("  files: {}", directory.display()));
+        if let Some(forward) = &self.forward {
+            lines.push(format!("  other requests: forwarded to {forward}"));
         }
-        if !self.tls {
+        let http = || addresses.iter().filter(|address| !address.is_ftp);
+        let scheme = |address: &ListenAddress| if address.has_tls { "https" } else { "http" };
+        match http().find(|address| address.socket.ip().is_unspecified()) {
+            Some(address) => {
+                if let Some(ip) = network_address() {
+                    let port = address.socket.port();
+                    lines.push(format!("  for others in your network: {}://{ip}:{port}/", scheme(address)));
+                }
+            }
+            None if http().all(|address| address.socket.ip().is_loopback()) => {
+                if let Some(address) = http().next() {
+                    let port = address.socket.port();
+                    lines.push(format!("  only this machine can reach it; `--listen {port}` lets others in"));
+                }
+            }
+            None => {}
+        }
+        lines.extend(local.map(LocalCertificate::advice));
+        // A reader that has left after the URL must not end the server.
+        let _ = io::stderr().write_all((lines.join("\n") + "\n").as_bytes());
+    }
+
+    /// Local certificate for TLS, if one was asked for.
+    fn local_certificate(&self, listen: &[Listen]) -> Result<Option<LocalCertificate>, String> {
+        if !self.tls || self.tls_cert.is_some() {
             return Ok(None);
         }
         let all: Vec<Listen> = listen.iter().cloned().chain(self.ftp_listeners()).collect();
-        let local = LocalCertificate::make(&all)?;
-        eprintln!("{}", local.advice());
-        Ok(Some(local.files))
+        LocalCertificate::make(&all).map(Some)
+    }
+
+    /// Certificate for TLS, if requested.
+    fn certificate(&self, local: Option<&LocalCertificate>) -> Option<CertificateFiles> {
+        let given = self.tls_cert.as_ref().map(|certificate| {
+            let key = self.tls_key.as_ref().unwrap_or(certificate).clone();
+            CertificateFiles { certificate: certificate.clone(), key, ocsp: None }
+        });
+        given.or_else(|| local.map(|local| local.files.clone()))
     }
 
     fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
-        let files = FilesConfig { browse: self.browse, ..FilesConfig::below(root(&self.directory)?) };
+        let files = FilesConfig { browse: !self.no_browse, ..FilesConfig::below(root(&self.directory)?) };
         let mut routes = vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(files.clone()))];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
         routes.extend(upstreams.iter().map(|upstream| {
@@ -149,6 +194,7 @@ impl Serve {
             target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
             format: AccessLogFormat::Combined,
         });
+        let access_log = access_log.or_else(|| io::stdout().is_terminal().then(terminal_log));
         // A user who serves their own directory can read it.
         let user = self.user.or_else(|| rustix::process::geteuid().is_root().then_some(ROOT));
         let server = ServerSettings { workers: self.workers.map(usize::from), user, ..ServerSettings::default() };
@@ -167,6 +213,9 @@ impl Serve {
 
     /// The addresses that were given, or the first port that is free, unless another process hands one over.
     fn listeners(&self, handover: Option<&Handover>) -> Result<Vec<Listen>, String> {
+        if let Some(port) = self.port {
+            return Ok(vec![Listen::Tcp((Ipv4Addr::LOCALHOST, port).into())]);
+        }
         if self.listen.is_empty() {
             if let Some(handover) = handover {
                 let ftp = self.ftp_listeners();
@@ -189,6 +238,22 @@ impl Serve {
     fn ftp_listeners(&self) -> Vec<Listen> {
         distinct(&self.ftp)
     }
+}
+
+/// Log of requests for a terminal.
+fn terminal_log() -> AccessLog {
+    let format = "{time}  {client}  {method} {target}  {status}  {bytes} B  {duration_ms} ms";
+    AccessLog { target: AccessLogTarget::Stdout, format: AccessLogFormat::Template(format.to_owned()) }
+}
+
+/// Address of this machine in its network; `None` without a network. Sends nothing: the kernel only chooses the address
+/// from which it would.
+fn network_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address for documentation (RFC 5737).
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 /// The addresses, each once.

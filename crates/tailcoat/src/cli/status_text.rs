@@ -1,7 +1,10 @@
 //! Status of a server as text for a terminal.
 
+use std::fmt;
+
+use super::certificates::distance;
 use crate::metrics::StageCounts;
-use crate::status::{ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus};
+use crate::status::{CertificateStatus, ModuleStatus, StatusReport, TimesStatus, UpstreamStatus};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
 pub(super) fn overview(
@@ -29,6 +32,7 @@ pub(super) fn overview(
     } else {
         lines.push("counters    off (`server { counters off }`): no figures of requests".into());
     }
+    lines.extend(view.certificates());
     lines.extend(view.overload());
     lines.push(String::new());
     lines.extend(view.workers());
@@ -95,7 +99,7 @@ pub(super) fn upstreams(status: &StatusReport) -> String {
         for server in &upstream.servers {
             let backup = if server.is_backup { " (backup)" } else { "" };
             text += &format!(
-                "  {:<5} {}{backup}: {} in use, {} requests, {} failures\n",
+                "  {:<7} {}{backup}: {} in use, {} requests, {} failures\n",
                 server.health, server.name, server.in_use, server.requests, server.failures
             );
         }
@@ -117,7 +121,7 @@ impl StatusText<'_> {
             "tailcoat {}   up {}   CPU {} %   memory in use {}   threads {}   open files {} of {}",
             status.version,
             age((status.unix_ms / 1_000).saturating_sub(status.started_unix_s)),
-            self.rate(used_us) / 10_000,
+            self.rate(used_us).whole() / 10_000,
             bytes(process.resident_bytes),
             process.threads,
             process.open_files,
@@ -146,7 +150,7 @@ impl StatusText<'_> {
     fn traffic(&self) -> String {
         let received = |status: &StatusReport| status.workers.iter().map(|worker| worker.received_bytes).sum();
         let sent = |status: &StatusReport| status.workers.iter().map(|worker| worker.sent_bytes).sum();
-        format!("traffic     in {}/s   out {}/s", bytes(self.rate(received)), bytes(self.rate(sent)))
+        format!("traffic     in {}/s   out {}/s", bytes(self.rate(received).whole()), bytes(self.rate(sent).whole()))
     }
 
     fn connections(&self) -> String {
@@ -237,6 +241,32 @@ impl StatusText<'_> {
         })
     }
 
+    /// Certificates, and those that need attention.
+    fn certificates(&self) -> Vec<String> {
+        let certificates = &self.status.certificates;
+        let first =
+            certificates.iter().filter_map(|one| Some((one.not_after_unix_s?, one))).min_by_key(|(end, _)| *end);
+        let now = (self.status.unix_ms / 1_000) as i64;
+        let mut lines = Vec::new();
+        if let Some((end, one)) = first {
+            let name = one.names.first().unwrap_or(&one.site);
+            let when = distance(end - now);
+            let what = if end < now { "EXPIRED" } else { "expires" };
+            lines.push(format!(
+                "certificates {}   the first {what} {when}: {name} of {}",
+                certificates.len(),
+                one.issuer
+            ));
+        }
+        let failing = certificates.iter().filter(|one| !one.error.is_empty() || one.not_after_unix_s.is_none());
+        for CertificateStatus { site, error, next_try_unix_s, .. } in failing.take(3) {
+            let error = if error.is_empty() { "not there yet" } else { error };
+            let next = next_try_unix_s.map_or_else(String::new, |next| format!("; next try {}", distance(next - now)));
+            lines.push(format!("certificate {site}   {error}{next}"));
+        }
+        lines
+    }
+
     /// If any was started for a request.
     fn programs(&self) -> Option<String> {
         let programs = self.status.programs;
@@ -302,7 +332,7 @@ impl StatusText<'_> {
             if !worker.has_answered {
                 return format!("worker {:<4} does not respond", worker.index);
             }
-            let busy = self.per_second(worker.busy_us.saturating_sub(before)) / 10_000;
+            let busy = self.per_second(worker.busy_us.saturating_sub(before)).whole() / 10_000;
             let bar = "#".repeat((busy.min(100) / 5) as usize);
             let open: u64 = worker.connections.by_name().iter().map(|(_, count)| count).sum();
             let lag = if worker.lag_ms > 0 { format!("   event-loop lag {} ms", worker.lag_ms) } else { String::new() };
@@ -316,12 +346,16 @@ impl StatusText<'_> {
             let unknown = UpstreamStatus::default();
             let before = self.before.upstreams.iter().find(|before| before.name == upstream.name).unwrap_or(&unknown);
             let answered = |upstream: &UpstreamStatus| upstream.responses.iter().sum::<u64>();
-            let up = upstream.servers.iter().filter(|server| server.health == "up").count();
+            let of_health = |health| upstream.servers.iter().filter(|server| server.health == health).count();
+            let failing = match of_health("failing") {
+                0 => String::new(),
+                count => format!(", {count} failing"),
+            };
             format!(
-                "upstream {}   {}/s   {} of {} servers up   {} waiting   time to first byte {}",
+                "upstream {}   {}/s   {} of {} servers up{failing}   {} waiting   time to first byte {}",
                 upstream.name,
                 self.per_second(answered(upstream).saturating_sub(answered(before))),
-                up,
+                of_health("up"),
                 upstream.servers.len(),
                 upstream.queue,
                 percentiles(&upstream.first_byte.since(&before.first_byte)),
@@ -400,13 +434,40 @@ impl StatusText<'_> {
         [String::new(), head].into_iter().chain(lines).collect()
     }
 
-    fn rate(&self, count: impl Fn(&StatusReport) -> u64) -> u64 {
+    fn rate(&self, count: impl Fn(&StatusReport) -> u64) -> PerSecond {
         self.per_second(count(self.status).saturating_sub(count(self.before)))
     }
 
-    fn per_second(&self, count: u64) -> u64 {
-        let passed_ms = self.status.unix_ms.saturating_sub(self.before.unix_ms).max(1);
-        (u128::from(count) * 1_000 / u128::from(passed_ms)) as u64
+    fn per_second(&self, count: u64) -> PerSecond {
+        PerSecond { count, passed_ms: self.status.unix_ms.saturating_sub(self.before.unix_ms).max(1) }
+    }
+}
+
+/// Rate of events. Low rates are shown with decimals, because 0 would mean that nothing happens.
+#[derive(Clone, Copy, Debug)]
+struct PerSecond {
+    count: u64,
+    passed_ms: u64,
+}
+
+impl PerSecond {
+    /// Rate, rounded down.
+    fn whole(self) -> u64 {
+        (u128::from(self.count) * 1_000 / u128::from(self.passed_ms)) as u64
+    }
+}
+
+impl fmt::Display for PerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = u128::from(self.count) * 100_000 / u128::from(self.passed_ms);
+        match hundredths {
+            0 if self.count > 0 => f.write_str("<0.01"),
+            0 => f.write_str("0"),
+            1..1_000 if hundredths % 100 == 0 => write!(f, "{}", hundredths / 100),
+            1..100 => write!(f, "0.{hundredths:02}"),
+            100..1_000 => write!(f, "{}.{}", hundredths / 100, hundredths % 100 / 10),
+            _ => write!(f, "{}", hundredths / 100),
+        }
     }
 }
 
@@ -541,6 +602,22 @@ mod tests {
     }
 
     #[test]
+    fn low_rates_are_not_zero() {
+        for (count, passed_ms, expect) in [
+            (0, 1_000, "0"),
+            (1, 1_000_000, "<0.01"),
+            (1, 10_000, "0.10"),
+            (1, 3_000, "0.33"),
+            (3, 1_000, "3"),
+            (7, 2_000, "3.5"),
+            (1_001, 100_000, "10"),
+            (500, 2_000, "250"),
+        ] {
+            assert_eq!(PerSecond { count, passed_ms }.to_string(), expect, "{count} in {passed_ms} ms");
+        }
+    }
+
+    #[test]
     fn no_time_is_shown_where_none_was_measured() {
         let times = |buckets: &[u64]| TimesStatus { buckets: buckets.to_vec(), sum_us: 0 };
         assert_eq!(percentiles(&times(&[])), "p50 -   p90 -   p99 -   p99.9 -");
@@ -568,7 +645,7 @@ mod tests {
     #[test]
     fn servers() {
         let text = upstreams(&status(1, 1));
-        assert!(text.contains("  down  http://a:1: 0 in use, 0 requests, 2 failures\n"), "{text}");
+        assert!(text.contains("  down    http://a:1: 0 in use, 0 requests, 2 failures\n"), "{text}");
         assert_eq!(upstreams(&StatusReport::default()), "no upstreams\n");
     }
 

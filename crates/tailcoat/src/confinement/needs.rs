@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
-    GatewayProtocol, HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig, StorePlace,
-    UpstreamConfig, UpstreamServerAddress, ValkeyTopology, state_directory,
+    GatewayProtocol, HandlerConfig, Listen, RemoteSyslog, RootPattern, RootPiece, RulesConfig, SiteConfig, SymlinkRule,
+    SyslogTransport, UpstreamConfig, UpstreamServerAddress, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -88,6 +88,8 @@ impl Needs {
         let authorities = config.traces.iter().filter_map(|traces| traces.authorities.as_ref());
         authorities.for_each(|path| files.add_file(path, Rights::Read));
         add_control_plane(config, &mut files);
+        let of_logs = remote_logs(config).filter_map(|remote| remote.ca_file.as_ref());
+        of_logs.for_each(|path| files.add_file(path, Rights::Read));
         let looks_up = looks_up_names(config) || config.server.control_plane.is_some();
         if looks_up {
             add_lookups(&mut files);
@@ -181,6 +183,9 @@ impl Collected {
                     break;
                 }
             }
+        }
+        if let SymlinkRule::Below(directories) = &root.symlinks {
+            directories.iter().for_each(|directory| self.add(directory, Rights::Read));
         }
         let path = Path::new(&literal);
         self.add(path, rights);
@@ -377,18 +382,27 @@ fn looks_up_names(config: &Config) -> bool {
     let upstreams = config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).looks_up);
     let sends_requests = config.module_routes().any(|module| !module.grants.hosts.is_empty());
     let collector = config.traces.as_ref().and_then(|traces| Some((traces.endpoint.as_ref()?, traces)));
+    let looks_for_syslog = remote_logs(config).any(|remote| {
+        !is_address(&remote.host) || remote.transport == SyslogTransport::Tls && remote.ca_file.is_none()
+    });
     let looks_for_collector =
         collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
-    let looks_for_store = config.store.iter().filter(|store| !is_directory(store)).any(|store| {
-        store.authorities.is_none() || store_hosts(store).is_none_or(|hosts| !hosts.into_iter().all(is_address))
-    });
-    upstreams || sends_requests || looks_for_collector || looks_for_store || config.has_automatic_certificates()
+    upstreams || sends_requests || looks_for_collector || looks_for_syslog || config.has_automatic_certificates()
+}
+
+/// Syslogs of other machines.
+fn remote_logs(config: &Config) -> impl Iterator<Item = &RemoteSyslog> {
+    config.access_logs().filter_map(|log| match &log.target {
+        AccessLogTarget::Remote(remote) => Some(&**remote),
+        _ => None,
+    })
 }
 
 fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
-    let has_store = config.store.iter().any(|store| !is_directory(store));
-    has_collector || has_store || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
+    has_collector
+        || remote_logs(config).next().is_some()
+        || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
 }
 
 /// True if FTP connects to clients.

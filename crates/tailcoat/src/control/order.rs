@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::{ExplainQuestion, Explanation};
 use crate::log::RecordFilter;
-use crate::status::StatusReport;
+use crate::status::{CertificateStatus, StatusReport};
 
 /// Time that a command waits for a report.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,6 +43,13 @@ pub enum ControlOrder {
         /// Open requests wanted per worker.
         #[serde(default)]
         requests_max: usize,
+    },
+    /// List the certificates.
+    ListCertificates,
+    /// Explain what happens to a request.
+    Explain {
+        /// The request.
+        question: ExplainQuestion,
     },
     /// Reload the configuration, and apply it if it has no error.
     Reload {
@@ -136,6 +144,10 @@ pub enum ControlReport {
     Purged(usize),
     /// Status of the server.
     Status(Box<StatusReport>),
+    /// Certificates; further ones follow in more reports.
+    Certificates(Vec<CertificateStatus>),
+    /// Explanation of a request.
+    Explained(Box<Explanation>),
     /// Log record of a request.
     Logged(String),
     /// Number of records skipped because the reader was too slow.
@@ -171,8 +183,8 @@ impl ControlOrder {
         match self {
             // Checking a configuration and opening its files may take any time.
             Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
-            Self::TailLog { .. } | Self::TraceQuic { .. } => None,
-            Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
+            Self::TailLog { .. } | Self::TraceQuic { .. } | Self::ListCertificates => None,
+            Self::PurgeCache { .. } | Self::Status { .. } | Self::Explain { .. } => Some(PATIENCE),
             Self::SetLogLevel { .. }
             | Self::SetServers { .. }
             | Self::SetCertificate { .. }
@@ -240,6 +252,7 @@ mod tests {
             ControlOrder::SetLogLevel { level: "warn".into() },
             ControlOrder::Ban { client: "192.0.2.1".into(), seconds: 60 },
             ControlOrder::ListBans,
+            ControlOrder::ListCertificates,
             ControlOrder::SetLimit { option: "header-fields-max 5".into() },
             ControlOrder::SetServers { upstream: "app".into(), servers: vec!["http://a:1 weight=2".into()] },
             ControlOrder::SetCertificate { site: "a".into(), certificate: "C".into(), key: "K".into() },

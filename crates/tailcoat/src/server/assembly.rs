@@ -29,7 +29,7 @@ use crate::routing::Bans;
 use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
 use crate::spool::{SpoolLimits, SpoolStore};
-use crate::tls::{AllTls, TicketKey, Tickets};
+use crate::tls::{AllTls, SiteTls, TicketKey, Tickets};
 use crate::traces::{SpanCounts, Tracer};
 use crate::upstream::SharedUpstream;
 use crate::worker::{GenerationPlan, SharedParts};
@@ -201,6 +201,12 @@ impl Assembly {
     ) -> HashMap<(&[crate::config::HostPattern], &[crate::config::Listen]), &SharedSite> {
         let sites = reused.into_iter().flat_map(|reused| reused.parts.config.sites.iter().zip(&reused.parts.sites));
         sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
+    }
+
+    /// Sites with TLS, each with its first name.
+    pub(super) fn named_tls(&self) -> Arc<[(String, Arc<SiteTls>)]> {
+        let sites = self.tls.sites().iter();
+        sites.map(|(index, site)| (self.parts.config.sites[*index].label(), Arc::clone(site))).collect()
     }
 
     /// Plan by which each of `workers` workers serves.

@@ -1,5 +1,6 @@
 //! Operators' orders from the control socket: carries each one out and reports the result.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +8,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Server;
-use super::fleet::SharedChange;
+use super::explain::{self, ExplainedConfig};
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
-use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
-use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest};
+use crate::config::{self, AccessLogFormat, ConfigOrigin, LogLevel, log_format_from_text};
+use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest, ExplainQuestion};
 use crate::handler::response_cache::Purge;
 use crate::log::{LogTail, Tailed, event};
 
@@ -35,8 +36,8 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
     }
 }
 
-/// Time that a status waits for the store.
-const STORE_PATIENCE: Duration = Duration::from_secs(3);
+/// Certificates in one report, which has a limit of bytes.
+const CERTIFICATES_A_REPORT: usize = 100;
 
 /// Limit of workers; equals that of the option.
 const WORKERS_MAX: usize = 1_024;
@@ -92,6 +93,21 @@ impl Server {
                     reply.report(ControlReport::Status(Box::new(status)));
                 });
             }
+            ControlOrder::ListCertificates => {
+                let observer = Arc::clone(&self.lasting.observer);
+                self.runtime.spawn(async move {
+                    let certificates = observer.certificates();
+                    for some in certificates.chunks(CERTIFICATES_A_REPORT) {
+                        if !reply.report_in_turn(ControlReport::Certificates(some.to_vec())).await {
+                            return;
+                        }
+                    }
+                    if certificates.is_empty() {
+                        reply.report(ControlReport::Certificates(Vec::new()));
+                    }
+                });
+            }
+            ControlOrder::Explain { question } => self.explain(question, reply),
             ControlOrder::Reload { is_fancy } => {
                 self.reload(ReloadSource::File, Some(ReloadRequester { reply, is_fancy }))
             }
@@ -158,6 +174,47 @@ impl Server {
                     .info(event("cache emptied: orders may have been missed", &[("responses", &count)]));
             }
         }
+    }
+
+    /// Explains a request by the configuration in use, on a thread of its own.
+    fn explain(&self, question: ExplainQuestion, reply: ControlReply) {
+        let (config, bans) = (Arc::clone(&self.assembly.parts.config), Arc::clone(&self.lasting.bans));
+        let file = match &self.origin {
+            ConfigOrigin::File(file, _) if file != Path::new("-") => Some(file.clone()),
+            _ => None,
+        };
+        let observer = Arc::clone(&self.lasting.observer);
+        self.runtime.spawn(async move {
+            let explained = tokio::task::spawn_blocking(move || {
+                let mut note = None;
+                let places = file.map(|file| explain::places_of_running(&file, &config)).transpose();
+                let places = places.unwrap_or_else(|reason| {
+                    note = Some(reason.to_owned());
+                    None
+                });
+                let places = places.unwrap_or_default();
+                let explained = ExplainedConfig { config: &config, places: &places, bans };
+                explain::explain(&explained, &question).map(|mut explanation| {
+                    explanation.notes.extend(note);
+                    explanation
+                })
+            });
+            let report = match explained.await {
+                Ok(Ok(mut explanation)) => {
+                    let status = observer.status(0).await;
+                    let servers = status.upstreams.iter().flat_map(|upstream| &upstream.servers);
+                    for server in servers {
+                        for known in explanation.servers.iter_mut().filter(|known| known.server == server.name) {
+                            known.health = Some(server.health.clone());
+                        }
+                    }
+                    ControlReport::Explained(Box::new(explanation))
+                }
+                Ok(Err(reason)) => ControlReport::Rejected(reason),
+                Err(_) => ControlReport::Rejected("the explanation failed".to_owned()),
+            };
+            reply.report(report);
+        });
     }
 
     /// Removes responses from all caches; returns their number.

@@ -13,6 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Changes, Lasting};
+use super::differences::differences;
 use super::launcher::{ConfigFindings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::{ANOTHER_SERVES, HandedOver};
@@ -74,6 +75,8 @@ struct Reload {
     /// Warnings that the final report contains.
     warnings: Diagnostics,
     notes: Vec<String>,
+    /// Differences to the configuration before; empty for a change by an operator.
+    applied: String,
 }
 
 struct ReloadJob {
@@ -142,7 +145,12 @@ impl StartOptions {
             ("watches-max", self.watches_max != other.watches_max),
         ];
         let changed = options.iter().filter(|(_, is_changed)| *is_changed);
-        changed.map(|(name, _)| format!("`{name}` changes with the next start or upgrade")).collect()
+        let note = |name: &str| match name {
+            // The new process of an upgrade cannot switch users, because this one has dropped that right.
+            "user" => "`user` changes when the server is restarted, not with an upgrade".to_owned(),
+            name => format!("`{name}` changes with the next start or upgrade"),
+        };
+        changed.map(|(name, _)| note(name)).collect()
     }
 }
 
@@ -152,7 +160,15 @@ impl Reload {
         step: Pin<Box<dyn Future<Output = ReloadStep>>>,
         change: Option<String>,
     ) -> Self {
-        Self { askers, step, hands_over: false, change, warnings: Diagnostics::default(), notes: Vec::new() }
+        Self {
+            askers,
+            step,
+            hands_over: false,
+            change,
+            warnings: Diagnostics::default(),
+            notes: Vec::new(),
+            applied: String::new(),
+        }
     }
 }
 
@@ -286,6 +302,7 @@ impl Server {
         }
         self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
         self.listeners.apply(new, &config.server, &self.lasting.server_log);
+        let applied = differences(&self.assembly.parts.config, &assembly.parts.config);
         self.assembly = Arc::new(assembly);
         self.keepers.apply(&self.assembly, changes.certificates, &self.lasting);
         let mut done = self.apply_to_workers(count);
@@ -295,6 +312,7 @@ impl Server {
         });
         if let Some(reload) = &mut self.reloads.current {
             (reload.step, reload.warnings, reload.notes) = (step, diagnostics, notes);
+            reload.applied = applied;
         }
         Ok(())
     }
@@ -361,11 +379,17 @@ impl Server {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let log = &self.lasting.server_log;
-        log.info(reload.change.as_deref().unwrap_or("configuration reloaded"));
+        match &reload.change {
+            Some(change) => log.info(change),
+            None => log.info(event("configuration reloaded", &[("applied", &reload.applied)])),
+        }
         reload.notes.iter().for_each(|note| log.warn(note, ""));
         for ReloadRequester { reply, is_fancy } in reload.askers {
             let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
-            let change = reload.change.iter().map(|summary| format!("{summary}\n")).collect::<String>();
+            let change = match &reload.change {
+                Some(summary) => format!("{summary}\n"),
+                None => format!("applied: {}\n", reload.applied),
+            };
             reply.report(ControlReport::Done(change + &reload.warnings.to_text(is_fancy) + &notes));
         }
         self.begin_next();

@@ -114,6 +114,7 @@ impl GenerationBuilder {
                 ftp: shared.ftp(&parts.config.sites[index], &self.cache),
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
+                pace: shared.pace(&parts.config.sites[index]),
                 encoders: Rc::clone(&self.encoders),
                 rules: parts.rules.sites[index].as_ref().map(|rules| {
                     let authorizers = shared.authorizers(&upstreams, &self.overload);

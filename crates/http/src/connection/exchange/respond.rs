@@ -283,5 +283,11 @@ fn logged_request(routed: &Routed<'_>, account: &RequestAccount, slot: u32, turn
     let recorder = turn.context.recorder.borrow();
     let needs = account.log.and_then(|log| recorder.needs(log));
     let is_crowded = turn.context.memory.head_bytes(slot) >= LOGGED_BYTES_MAX;
-    OwnedRequest::for_log(routed, needs, if is_crowded { CROWDED_VALUE_BYTES_MAX } else { usize::MAX - 1 })
+    let keeps_fields = account.log_filter.as_ref().is_some_and(|filter| filter.when.is_some());
+    OwnedRequest::for_log(
+        routed,
+        needs,
+        keeps_fields,
+        if is_crowded { CROWDED_VALUE_BYTES_MAX } else { usize::MAX - 1 },
+    )
 }

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::{ServerLog, escaped, event};
+use crate::object_cache::ObjectStore;
 
 /// Part of a handler that all workers share.
 #[derive(Debug)]
@@ -134,7 +135,7 @@ impl GatewayInner {
     }
 
     async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> LateOutcome {
-        let found = self.find(&request, part).await;
+        let found = find(&self.plan.config, self.scripts.as_ref(), &request.routed(false), part).await;
         let routed = request.routed(has_next);
         let script = match found {
             PathOutcome::Script(script) => script,
@@ -146,9 +147,7 @@ impl GatewayInner {
             PathOutcome::Failed(status) => return answer(BuiltResponse::new(status)),
             PathOutcome::Directory => return HandlerOutcome::Ready(redirect_to_directory(&routed)),
         };
-        // An index script, or the fallback.
-        let is_led_to = script.path_info.is_empty() && !script.file.is_empty();
-        if is_led_to && self.plan.precedence.tells_apart(routed.path, &script.name) {
+        if script.is_led_to() && self.plan.precedence.tells_apart(routed.path, &script.name) {
             return HandlerOutcome::Elsewhere(script.name);
         }
         if let Some(rejected) = self.forward.reject_content(&routed) {
@@ -170,41 +169,6 @@ impl GatewayInner {
         match routed.has_next {
             true => HandlerOutcome::Reject(FileRejection::NotRun),
             false => answer(BuiltResponse::new(Status::FORBIDDEN)),
-        }
-    }
-
-    async fn find(&self, request: &OwnedRequest, part: GatewayPart) -> PathOutcome {
-        let config = &self.plan.config;
-        let routed = request.routed(false);
-        let Some(scripts) = &self.scripts else {
-            return PathOutcome::Script(Script::of_application(config, routed.path));
-        };
-        let found = match part {
-            GatewayPart::Scripts => scripts.find(config, &routed).await,
-            GatewayPart::Rest => match scripts.find_directory(config, &routed).await {
-                ScriptLookup::Nothing => match &config.fallback {
-                    Some(fallback) => scripts.find_fallback(fallback, &routed).await,
-                    None => ScriptLookup::Nothing,
-                },
-                ScriptLookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
-                    return PathOutcome::Directory;
-                }
-                // A redirect would lose the content; respond with an error at once.
-                ScriptLookup::Found(_) => ScriptLookup::Nothing,
-                other => other,
-            },
-        };
-        match found {
-            ScriptLookup::Found(script) => PathOutcome::Script(script),
-            ScriptLookup::Nothing => PathOutcome::Nothing,
-            // An index is looked up below the path; if the path itself is closed, no script is.
-            ScriptLookup::Rejected(ScriptRejection::Forbidden)
-                if (part == GatewayPart::Rest || routed.path.ends_with(b"/")) && scripts.is_closed(&routed).await =>
-            {
-                PathOutcome::Closed
-            }
-            ScriptLookup::Rejected(rejection) => PathOutcome::Rejected(rejection),
-            ScriptLookup::Failed(status) => PathOutcome::Failed(status),
         }
     }
 
@@ -279,6 +243,87 @@ impl GatewayInner {
             }
         };
         Some((head, dialect))
+    }
+}
+
+/// Finds the script for a path.
+async fn find(
+    config: &config::GatewayConfig,
+    scripts: Option<&Scripts>,
+    routed: &Routed<'_>,
+    part: GatewayPart,
+) -> PathOutcome {
+    let Some(scripts) = scripts else { return PathOutcome::Script(Script::of_application(config, routed.path)) };
+    let found = match part {
+        GatewayPart::Scripts => scripts.find(config, routed).await,
+        GatewayPart::Rest => match scripts.find_directory(config, routed).await {
+            ScriptLookup::Nothing => match &config.fallback {
+                Some(fallback) => scripts.find_fallback(fallback, routed).await,
+                None => ScriptLookup::Nothing,
+            },
+            ScriptLookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
+                return PathOutcome::Directory;
+            }
+            // A redirect would lose the content; respond with an error at once.
+            ScriptLookup::Found(_) => ScriptLookup::Nothing,
+            other => other,
+        },
+    };
+    match found {
+        ScriptLookup::Found(script) => PathOutcome::Script(script),
+        ScriptLookup::Nothing => PathOutcome::Nothing,
+        // An index is looked up below the path; if the path itself is closed, no script is.
+        ScriptLookup::Rejected(ScriptRejection::Forbidden)
+            if (part == GatewayPart::Rest || routed.path.ends_with(b"/")) && scripts.is_closed(routed).await =>
+        {
+            PathOutcome::Closed
+        }
+        ScriptLookup::Rejected(rejection) => PathOutcome::Rejected(rejection),
+        ScriptLookup::Failed(status) => PathOutcome::Failed(status),
+    }
+}
+
+/// Script for a path, as far as it can be told without running it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GatewayLookup {
+    /// This script, or the application.
+    Script(Script),
+    /// The file of the script has a path of its own, which is routed again.
+    Elsewhere(Vec<u8>),
+    /// A redirect to the directory with a slash.
+    Directory,
+    /// No script has the path.
+    Nothing,
+    /// The script must not be run, for this reason.
+    Rejected(&'static str),
+    /// The lookup failed with this status.
+    Failed(Status),
+}
+
+/// Looks up the script for a path as a handler does, without running it.
+pub async fn look_up(
+    config: &Arc<config::GatewayConfig>,
+    part: GatewayPart,
+    precedence: &Precedence,
+    store: &Arc<ObjectStore>,
+    routed: &Routed<'_>,
+) -> GatewayLookup {
+    let tree = config.has_files().then(|| ScriptTree::new(config, store));
+    let scripts = tree.as_ref().map(Scripts::new);
+    let may_have = scripts.as_ref().is_none_or(|scripts| scripts.may_have(config, routed.path));
+    if part == GatewayPart::Scripts && !may_have {
+        return GatewayLookup::Nothing;
+    }
+    match find(config, scripts.as_ref(), routed, part).await {
+        PathOutcome::Script(script) if script.is_led_to() && precedence.tells_apart(routed.path, &script.name) => {
+            GatewayLookup::Elsewhere(script.name)
+        }
+        PathOutcome::Script(script) => GatewayLookup::Script(script),
+        PathOutcome::Directory => GatewayLookup::Directory,
+        PathOutcome::Nothing => GatewayLookup::Nothing,
+        PathOutcome::Rejected(rejection) => GatewayLookup::Rejected(rejection.reason()),
+        PathOutcome::Closed => GatewayLookup::Rejected(FileRejection::Forbidden.reason()),
+        PathOutcome::Failed(status) => GatewayLookup::Failed(status),
     }
 }
 

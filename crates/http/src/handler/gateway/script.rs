@@ -59,6 +59,11 @@ pub struct Script {
 }
 
 impl Script {
+    /// True for an index script, or the fallback.
+    pub(super) fn is_led_to(&self) -> bool {
+        self.path_info.is_empty() && !self.file.is_empty()
+    }
+
     /// Resolves a path to the application.
     pub(super) fn of_application(config: &GatewayConfig, path: &[u8]) -> Self {
         // `/app` is no prefix of `/apple`.

@@ -3,28 +3,22 @@
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use wire::http::{ContentCoding, Fields, Status, date, range};
+use wire::http::{Fields, Status};
 
 use super::http_wasm::{is_passed_on, may_have_content};
 use crate::config::FieldAction;
 use crate::handler::{
-    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Now,
-    Response, Segment, content_slice,
+    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Forwarded, Response,
+    Segment, body_of, head_of, read_part,
 };
 use crate::modules::http_wasm::{GuestResponse, ResponseFieldEdit};
-use crate::object_cache::{Blocking, CachedObject, OpenFile};
 
 /// Size of one read from a stream.
 const PIECE_BYTES: usize = 16 << 10;
-
-/// Most bytes of a file that a worker reads itself if they are in memory: a thread would cost more.
-const READ_AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 
 /// A response, with its status and fields as the module sees them.
 pub(super) struct NextResponse {
@@ -122,7 +116,7 @@ impl NextResponse {
             }
             match segment {
                 Segment::Bytes(bytes) => content.extend_from_slice(&bytes),
-                Segment::File { file, offset, length } => content.extend(read(file, offset, length).await?),
+                Segment::File { file, offset, length } => content.extend(read_part(file, offset, length).await?),
             }
             on_held(content.capacity());
         }
@@ -240,60 +234,4 @@ fn edit(mut response: Response, edits: &[ResponseFieldEdit]) -> Response {
         }
     }
     response
-}
-
-/// Status and fields of a cached object, without those that the connection adds.
-fn head_of(object: &CachedObject, coding: ContentCoding, form: Form) -> (Status, Fields) {
-    let representation = object.object.representation(coding);
-    let (status, head) = match form {
-        Form::Whole => (representation.status, &representation.head),
-        Form::NotModified => (Status::NOT_MODIFIED, &representation.not_modified_head),
-        Form::Part { .. } => (Status::PARTIAL_CONTENT, &representation.partial_head),
-    };
-    let mut encoded = Vec::new();
-    head.h1.write(&[b' '; date::DATE_BYTES], &mut encoded);
-    let stored = object.object.response();
-    let mut fields = Fields::with_capacity(encoded.len(), 12);
-    for line in encoded.split(|&byte| byte == b'\n').skip(1) {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        // A stored response of an upstream has its own Date and Server.
-        let is_added = stored.is_none() && [&b"date"[..], b"server"].iter().any(|own| name.eq_ignore_ascii_case(own));
-        if !is_added && is_passed_on(name) {
-            fields.push(name, value);
-        }
-    }
-    if let Form::Part { offset, length } = form {
-        let mut content_range = Vec::new();
-        range::write_content_range(&(offset..offset + length), representation.content.length(), &mut content_range);
-        fields.push("Content-Range", content_range);
-    }
-    if let Some(stored) = stored {
-        fields.push("Age", stored.stored.age_seconds(Now::read().monotonic_ms).to_string());
-    }
-    (status, fields)
-}
-
-fn body_of(object: &CachedObject, coding: ContentCoding, form: Form) -> Body {
-    let content = &object.object.representation(coding).content;
-    let range: Range<u64> = match form {
-        Form::Whole => 0..content.length(),
-        Form::NotModified => return Body::default(),
-        Form::Part { offset, length } => offset..offset + length,
-    };
-    Body::from_segments(vec![content_slice(content, &range)])
-}
-
-/// Reads a part of a file: directly if it is short and in memory, else on the blocking pool.
-async fn read(file: Arc<OpenFile>, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-    let read = move |file: &OpenFile| {
-        let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, offset)?;
-        // Bytes of a file that changed meanwhile belong to no version.
-        if file.is_unchanged() { Ok(bytes) } else { Err(io::ErrorKind::InvalidData.into()) }
-    };
-    if length <= READ_AT_ONCE_BYTES_MAX && file.is_resident(offset, length) {
-        return read(&file);
-    }
-    Blocking::spawn(move || read(&file)).await.map_err(io::Error::other)?
 }

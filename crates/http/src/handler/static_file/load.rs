@@ -51,7 +51,7 @@ pub enum FileRejection {
 
 impl FileRejection {
     /// Explanation for an operator; empty if the status explains itself.
-    pub(in crate::handler) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Self::NotFound | Self::NoSlash | Self::NotRun => "",
             Self::Forbidden => {

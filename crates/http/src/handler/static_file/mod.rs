@@ -20,6 +20,7 @@ mod tests;
 mod tree;
 mod upload;
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -76,6 +77,11 @@ impl StaticFile {
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
         let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
         Self { inner: Rc::new(StaticFileInner { tree, cache, roots }) }
+    }
+
+    /// Directory of the files for a host; `None` if the host names none.
+    pub fn root_of(&self, host: &[u8]) -> Option<PathBuf> {
+        self.inner.roots.get(host).ok().map(|root| root.path().to_owned())
     }
 
     /// Handles a request.

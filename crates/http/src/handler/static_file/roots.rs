@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
-use crate::config::{CacheConfig, RootPattern, RootPiece};
+use crate::config::{CacheConfig, RootPattern, RootPiece, SymlinkRule};
 use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError, Root, RootId};
 
 /// An opened root, with the identifier of its objects.
@@ -29,8 +29,14 @@ pub(in crate::handler) struct SharedRoots {
 
 impl SharedRoots {
     /// Opens the root at this path, or returns the known one if it is still the same directory.
-    fn open(&self, path: &Path, store: &ObjectStore, access: DiskAccess) -> Result<Arc<OpenedRoot>, OpenError> {
-        let result = Root::open(path, access);
+    fn open(
+        &self,
+        path: &Path,
+        symlinks: &SymlinkRule,
+        store: &ObjectStore,
+        access: DiskAccess,
+    ) -> Result<Arc<OpenedRoot>, OpenError> {
+        let result = Root::open(path, symlinks, access);
         if result.as_ref().is_err_and(|error| matches!(error, OpenError::WouldBlock | OpenError::Exhausted)) {
             return Err(result.err().unwrap_or(OpenError::WouldBlock));
         }
@@ -90,6 +96,7 @@ enum RootsKind {
 #[derive(Debug)]
 struct ByHost {
     pattern: RootPattern,
+    symlinks: Arc<SymlinkRule>,
     /// Most roots kept; with more hosts, roots without recent requests are opened again when needed.
     roots_max: usize,
     roots: RefCell<HashMap<Box<[u8]>, Rc<WorkerRoot>>>,
@@ -99,6 +106,7 @@ struct ByHost {
 #[derive(Debug)]
 pub(in crate::handler) struct WorkerRoot {
     path: PathBuf,
+    symlinks: Arc<SymlinkRule>,
     opened: RefCell<Result<Arc<OpenedRoot>, OpenError>>,
     check_at_ms: Cell<u64>,
     used: Cell<bool>,
@@ -107,10 +115,11 @@ pub(in crate::handler) struct WorkerRoot {
 impl WorkerRoots {
     pub(in crate::handler) fn new(pattern: &RootPattern, limits: &CacheConfig) -> Self {
         let kind = match literal(pattern) {
-            Some(path) => RootsKind::One(Rc::new(WorkerRoot::new(path.into()))),
+            Some(path) => RootsKind::One(Rc::new(WorkerRoot::new(path.into(), Arc::new(pattern.symlinks.clone())))),
             None => {
                 let (pattern, roots_max) = (pattern.clone(), limits.roots_max);
-                RootsKind::ByHost(ByHost { pattern, roots_max, roots: RefCell::default() })
+                let symlinks = Arc::new(pattern.symlinks.clone());
+                RootsKind::ByHost(ByHost { pattern, symlinks, roots_max, roots: RefCell::default() })
             }
         };
         Self { kind, recheck_after_ms: limits.revalidate_after.as_millis() as u64 / 2 }
@@ -131,9 +140,15 @@ impl WorkerRoots {
 }
 
 impl WorkerRoot {
-    fn new(path: PathBuf) -> Self {
+    /// Path of the root, as the configuration gives it for the host.
+    pub(in crate::handler) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn new(path: PathBuf, symlinks: Arc<SymlinkRule>) -> Self {
         Self {
             path,
+            symlinks,
             opened: RefCell::new(Err(OpenError::WouldBlock)),
             check_at_ms: Cell::new(0),
             used: Cell::new(true),
@@ -160,7 +175,7 @@ impl WorkerRoot {
         now_ms: u64,
         recheck_after_ms: u64,
     ) -> Result<RootId, OpenError> {
-        let result = shared.open(&self.path, store, DiskAccess::Cached);
+        let result = shared.open(&self.path, &self.symlinks, store, DiskAccess::Cached);
         self.note(result, now_ms, recheck_after_ms).map(|root| root.id)
     }
 
@@ -173,7 +188,8 @@ impl WorkerRoot {
         recheck_after_ms: u64,
     ) -> Result<Arc<OpenedRoot>, OpenError> {
         let (path, shared, store) = (self.path.clone(), Arc::clone(shared), Arc::clone(store));
-        let opening = Blocking::spawn(move || shared.open(&path, &store, DiskAccess::Blocking));
+        let symlinks = Arc::clone(&self.symlinks);
+        let opening = Blocking::spawn(move || shared.open(&path, &symlinks, &store, DiskAccess::Blocking));
         let result = opening.await.unwrap_or(Err(OpenError::Exhausted));
         self.note(result, now_ms, recheck_after_ms)
     }
@@ -204,7 +220,7 @@ impl ByHost {
             return Ok(Rc::clone(root));
         }
         let path = expand(&self.pattern, host).ok_or(OpenError::NotFound)?;
-        let root = Rc::new(WorkerRoot::new(path));
+        let root = Rc::new(WorkerRoot::new(path, Arc::clone(&self.symlinks)));
         let mut roots = self.roots.borrow_mut();
         if roots.len() >= self.roots_max {
             // Drops hosts without requests since the last time, and those without a directory.
@@ -268,6 +284,7 @@ mod tests {
             ],
             strip_www,
             strip_suffix: strip_suffix.into(),
+            ..RootPattern::default()
         };
         let check = |pattern: &RootPattern, host: &str, expect: Option<&str>| {
             assert_eq!(expand(pattern, host.as_bytes()), expect.map(PathBuf::from), "{host}");

@@ -48,6 +48,7 @@ impl Https {
         let is_name = |name: &HostPattern| match name {
             HostPattern::Exact(name) => name.as_bytes() == routed.host,
             HostPattern::Suffix(suffix) => routed.host.ends_with(suffix.as_bytes()),
+            HostPattern::Prefix(prefix) => routed.host.starts_with(prefix.as_bytes()),
         };
         (host.as_bytes() != routed.host && names.iter().any(is_name)).then_some(host.as_bytes())
     }

@@ -18,6 +18,7 @@ mod address_set;
 mod auto_ban;
 mod cors;
 mod count_table;
+mod explain;
 mod facts;
 mod field_edits;
 mod guarded_paths;
@@ -42,6 +43,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
+pub use self::explain::{ForwardAuths, mismatch};
 pub use self::facts::RoutedFacts;
 use self::field_edits::{
     UnsafeValue, change_request, change_request_to, identified_request, request_changes, response_changes,
@@ -456,16 +458,19 @@ impl Rules {
             return None;
         }
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
-        let mut needed = paths.filter_map(|path| {
-            let rules = self.auth_paths.iter().zip(&self.auths).enumerate();
-            let mut rules = first_surely(rules.filter_map(|(index, (pattern, rule))| {
-                let asks = rule.auth.is_some();
-                let is_sure = pattern.holds_for(path).then(|| applies(asks, rule.when.as_ref(), routed, path))??;
-                Some((index, is_sure, asks && pattern.decides(path)))
-            }));
-            rules.find(|rule| !passage.authorized.contains(rule))
-        });
+        let mut needed =
+            paths.filter_map(|path| self.auths_for(path, routed).find(|rule| !passage.authorized.contains(rule)));
         needed.next()
+    }
+
+    /// Returns the rules of forward authentication for a path, as [`Self::passwords_for`].
+    fn auths_for<'a>(&'a self, path: GuardedPath<'a>, routed: &'a Routed<'_>) -> impl Iterator<Item = usize> + 'a {
+        let rules = self.auth_paths.iter().zip(&self.auths).enumerate();
+        first_surely(rules.filter_map(move |(index, (pattern, rule))| {
+            let asks = rule.auth.is_some();
+            let is_sure = pattern.holds_for(path).then(|| applies(asks, rule.when.as_ref(), routed, path))??;
+            Some((index, is_sure, asks && pattern.decides(path)))
+        }))
     }
 
     /// Continues with a request after an authentication server has decided.

@@ -57,6 +57,11 @@ impl Rewrites {
         Self { rules, paths }
     }
 
+    /// The rules, in order.
+    pub(super) fn rules(&self) -> &[Rewrite] {
+        &self.rules
+    }
+
     /// Returns the first rule that matches a request.
     pub(crate) fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
         // `*` of OPTIONS and the target of CONNECT cannot be rewritten.

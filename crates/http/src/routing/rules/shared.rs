@@ -31,8 +31,8 @@ pub struct SharedRules {
     rules: RulesConfig,
     https: Https,
     clients: Vec<(ClientRule, GuardPattern, AddressSet)>,
-    rate_limits: Vec<(RateLimit, GuardPattern, Arc<RateTable>)>,
-    request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
+    rate_limits: Vec<Guarded<RateLimit, RateTable>>,
+    request_limits: Vec<Guarded<RequestLimit, CountTable>>,
     auto_bans: AutoBans,
     /// Pattern of each password rule.
     password_paths: Vec<GuardPattern>,
@@ -48,6 +48,9 @@ pub struct SharedRules {
     /// Patterns of paths that are scripts.
     scripts: Vec<PathPattern>,
 }
+
+/// A limit, with its pattern and the table that counts it.
+type Guarded<L, T> = (L, GuardPattern, Arc<T>);
 
 /// Rules of all sites, and the trusted proxies.
 pub struct AllRules {
@@ -313,6 +316,16 @@ impl SharedRules {
     /// Configuration of the rules.
     pub(super) fn rules(&self) -> &RulesConfig {
         &self.rules
+    }
+
+    /// Access rules, in order.
+    pub(super) fn client_rules(&self) -> &[(ClientRule, GuardPattern, AddressSet)] {
+        &self.clients
+    }
+
+    /// Limits of rate, and of requests in progress.
+    pub(super) fn limits(&self) -> (&[Guarded<RateLimit, RateTable>], &[Guarded<RequestLimit, CountTable>]) {
+        (&self.rate_limits, &self.request_limits)
     }
 
     /// Bans of clients whose requests are rejected too often.

@@ -1,0 +1,192 @@
+//! Features of ordinary sites: patterns of names, rates, choices of log lines, a syslog elsewhere, links.
+
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use crate::support::h2::H2Client;
+use crate::support::waiting::eventually;
+use crate::support::{TestServer, ask};
+
+fn get(server: &TestServer, host: &str, target: &str) -> String {
+    ask(server, &format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+}
+
+#[test]
+fn names_with_a_star_at_the_end() {
+    let server = TestServer::run(
+        "site \"exact.example\" {\n listen \"127.0.0.1:0\"\n respond \"*\" 200 \"exact\"\n}\n\
+         site \"www.*\" {\n listen \"127.0.0.1:0\"\n respond \"*\" 200 \"start\"\n}\n\
+         site \"*.b.example\" {\n listen \"127.0.0.1:0\"\n respond \"*\" 200 \"end\"\n}\n",
+    );
+    for (host, expect) in [
+        ("exact.example", "exact"),
+        ("www.anything.example", "start"),
+        ("WWW.anything.example", "start"),
+        ("www.b.example", "end"),
+        ("ww.example", "exact"),
+        ("www", "exact"),
+    ] {
+        assert!(get(&server, host, "/").ends_with(&format!("\r\n\r\n{expect}")), "{host}");
+    }
+}
+
+/// Time that a response takes.
+fn time(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+/// Time is what is tested: a response takes at least as long as its rate says.
+#[test]
+fn responses_have_a_maximum_rate() {
+    let directory = tempfile::tempdir().unwrap();
+    let content = "x".repeat(96 << 10);
+    std::fs::write(directory.path().join("file"), &content).unwrap();
+    let server = |options: &str| {
+        TestServer::run(&format!(
+            "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n respond \"/small\" 200 \"s\"\n {options}\n}}\n",
+            directory.path().display()
+        ))
+    };
+    let whole = |server: &TestServer| {
+        let response = get(server, "h", "/file");
+        assert!(response.ends_with(&content) && response.contains("ength: 98304\r\n"), "{} bytes", response.len());
+    };
+    let slow = server("connection-rate-max \"64KiB\"");
+    // The first piece is sent at once.
+    assert!(time(|| whole(&slow)) >= Duration::from_millis(1_200));
+    let parts = ask(&slow, "GET /file HTTP/1.1\r\nHost: h\r\nRange: bytes=10-19\r\nConnection: close\r\n\r\n");
+    assert!(parts.starts_with("HTTP/1.1 206 ") && parts.ends_with("\r\n\r\nxxxxxxxxxx"), "{parts}");
+    assert!(parts.contains("ontent-Range: bytes 10-19/98304\r\n"), "{parts}");
+    let head = ask(&slow, "HEAD /file HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert!(head.contains("ength: 98304\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(get(&slow, "h", "/small").ends_with("\r\n\r\ns"));
+    // All streams of a connection share the rate.
+    let mut client = H2Client::connect(&slow);
+    let took = time(|| {
+        let streams = [(); 2].map(|()| client.ask("GET", "/file", &[], true));
+        for stream in streams {
+            assert_eq!(client.finish(stream).content.len(), content.len());
+        }
+    });
+    assert!(took >= Duration::from_millis(2_600), "{took:?}");
+    let free = server("connection-rate-max \"1KiB\" after=\"1MiB\"");
+    whole(&free);
+    let shared = server("site-rate-max \"64KiB\"");
+    let took = time(|| {
+        std::thread::scope(|scope| {
+            let workers = [(); 2].map(|()| scope.spawn(|| whole(&shared)));
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+        });
+    });
+    assert!(took >= Duration::from_millis(2_500), "{took:?}");
+}
+
+#[test]
+fn logs_of_some_requests() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().display();
+    let server = TestServer::run(&format!(
+        "access-log \"{at}/errors\" format=\"{{status}} {{target}} {{user_agent}}\" \
+         when=\"status >= 400 or request.header.X-Debug == '1'\"\n\
+         site \"a\" {{\n listen \"127.0.0.1:0\"\n respond \"/ok\" 200 \"ok\"\n}}\n\
+         site \"none\" {{\n listen \"127.0.0.1:0\"\n respond \"*\" 200\n access-log \"{at}/none\" sample=0\n}}\n\
+         site \"half\" {{\n listen \"127.0.0.1:0\"\n respond \"*\" 200\n access-log \"{at}/half\" sample=0.5 format=\"{{target}}\"\n}}\n"
+    ));
+    get(&server, "a", "/ok?1");
+    get(&server, "a", "/missing");
+    ask(&server, "GET /ok?2 HTTP/1.1\r\nHost: a\r\nX-Debug: 1\r\nConnection: close\r\n\r\n");
+    (0..200).for_each(|_| drop(get(&server, "half", "/")));
+    get(&server, "none", "/");
+    get(&server, "a", "/last");
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    eventually("the last request is logged", || read("errors").contains("/last"));
+    let errors = read("errors");
+    let lines: Vec<&str> = errors.lines().map(|line| line.trim_end_matches(" -").trim_end()).collect();
+    assert_eq!(lines, ["404 /missing", "200 /ok?2", "404 /last"]);
+    assert_eq!(read("none"), "");
+    let half = read("half").lines().count();
+    // 200 tosses of a coin: less than one run in a billion is outside.
+    assert!((50..=150).contains(&half), "{half}");
+}
+
+#[test]
+fn requests_are_logged_unless_it_is_off() {
+    let log = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tailcoat.kdl");
+        std::fs::write(&file, format!("site {{\n listen \"127.0.0.1:0\"\n respond \"*\" 200\n {text}\n}}\n")).unwrap();
+        let mut command = std::process::Command::new("bash");
+        let out = directory.path().join("out");
+        let script = format!("exec \"$@\" > \"{}\"", out.display());
+        command.args(["-c", &script, "bash"]).arg(crate::support::tailcoat().get_program()).arg("run").arg(&file);
+        let server = TestServer::start(command);
+        get(&server, "h", "/path");
+        server.end_with_log();
+        std::fs::read_to_string(out).unwrap()
+    };
+    assert!(log("").contains("\"GET /path HTTP/1.1\" 200 "));
+    assert_eq!(log("access-log off"), "");
+}
+
+#[test]
+fn a_syslog_of_another_machine() {
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (udp, tcp) = (datagrams.local_addr().unwrap().port(), stream.local_addr().unwrap().port());
+    let server = TestServer::run(&format!(
+        "site \"a\" {{\n listen \"127.0.0.1:0\"\n respond \"*\" 200\n access-log \"syslog+udp://127.0.0.1:{udp}/local0\"\n}}\n\
+         site \"b\" {{\n listen \"127.0.0.1:0\"\n respond \"*\" 200\n access-log \"syslog+tcp://localhost:{tcp}\" format=\"{{target}}\"\n}}\n"
+    ));
+    get(&server, "a", "/over-udp");
+    let mut buffer = [0; 4_096];
+    let length = datagrams.recv(&mut buffer).unwrap();
+    let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+    assert!(message.starts_with("<134>1 2") && message.contains(" tailcoat "), "{message}");
+    assert!(message.contains("\"GET /over-udp HTTP/1.1\" 200"), "{message}");
+    get(&server, "b", "/over-tcp");
+    let (mut connection, _) = stream.accept().unwrap();
+    let mut frame = String::new();
+    while !frame.ends_with("/over-tcp") {
+        let count = connection.read(&mut buffer).unwrap();
+        frame.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    let (length, message) = frame.split_once(' ').unwrap();
+    assert_eq!(length.parse::<usize>().unwrap(), message.len(), "{frame}");
+    // A syslog that is down costs no request anything.
+    drop((connection, stream));
+    for _ in 0..200 {
+        assert!(get(&server, "b", "/down").starts_with("HTTP/1.1 200 "));
+    }
+}
+
+#[test]
+fn links_out_of_the_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["root", "shared", "secret"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    std::fs::write(at("shared/file"), "shared").unwrap();
+    std::fs::write(at("secret/file"), "secret").unwrap();
+    symlink(at("shared/file"), at("root/to-shared")).unwrap();
+    symlink("../secret/file", at("root/to-secret")).unwrap();
+    let check = |option: &str, shared: &str, secret: &str| {
+        let server = TestServer::run(&format!(
+            "confinement {{\n read \"{0}\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n root \"{0}/root\"\n {option}\n}}\n",
+            directory.path().display()
+        ));
+        for (path, expect) in [("/to-shared", shared), ("/to-secret", secret), ("/to-shared", shared)] {
+            let response = get(&server, "h", path);
+            assert_eq!(response.split(' ').nth(1), Some(expect), "{option} {path}: {response}");
+        }
+    };
+    check("", "403", "403");
+    check("symlinks \"inside\"", "403", "403");
+    check("symlinks \"owner\"", "200", "200");
+    check(&format!("symlinks \"below\" \"{}\"", at("shared").display()), "200", "403");
+    check("symlinks \"all\"", "200", "200");
+}
