@@ -8,6 +8,7 @@ mod acme;
 mod attacks;
 mod bans;
 mod body_limits;
+mod bots;
 mod buffering;
 mod cache_attacks;
 mod cgi;

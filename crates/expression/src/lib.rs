@@ -29,7 +29,7 @@ pub use parse::{parse_condition, parse_value, parse_variable};
 pub use reference::{ExpressionReference, MapRef, Secret, SecretRef};
 pub use regular::Regex;
 pub use value::{Groups, Piece, Unknown, Value};
-pub use variable::{Fact, Place, TlsFact, Variable, variable_names};
+pub use variable::{BotFact, Fact, Place, TlsFact, Variable, variable_names};
 
 /// Most bytes of an expression's text.
 pub const TEXT_BYTES_MAX: usize = 8 << 10;

@@ -56,6 +56,29 @@ pub enum Fact {
     Status,
     /// `response.header.NAME`: a header field of the response; lines of the same name are joined with commas.
     ResponseField(String),
+    /// `bot_class` and others: what the handling of bots has found; empty without it.
+    Bot(BotFact),
+    /// `ja4`: the fingerprint of the TLS handshake; empty without TLS.
+    Ja4,
+    /// `http2_fingerprint`: of the beginning of an HTTP/2 connection over TLS; otherwise empty.
+    Http2Fingerprint,
+    /// `country`: of the client's address, by the database of countries; empty if it is unknown.
+    Country,
+    /// `asn`: number of the network operator, by the database of autonomous systems; empty if it is unknown.
+    Asn,
+}
+
+/// A fact that the handling of bots has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BotFact {
+    /// `bot_class`
+    Class,
+    /// `bot_score`
+    Score,
+    /// `bot_name`: the crawler that the client claims to be, or the agent that has signed the request.
+    Name,
+    /// `bot_signals`: their names, separated by commas.
+    Signals,
 }
 
 /// A fact of the TLS connection.
@@ -85,7 +108,7 @@ pub enum Place {
 }
 
 /// Names with a meaning of their own.
-const NAMES: [(&str, Fact); 14] = [
+const NAMES: [(&str, Fact); 22] = [
     ("method", Fact::Method),
     ("host", Fact::Host),
     ("scheme", Fact::Scheme),
@@ -100,6 +123,14 @@ const NAMES: [(&str, Fact); 14] = [
     ("tls_server_name", Fact::Tls(TlsFact::ServerName)),
     ("tls_client", Fact::Tls(TlsFact::Client)),
     ("status", Fact::Status),
+    ("bot_class", Fact::Bot(BotFact::Class)),
+    ("bot_score", Fact::Bot(BotFact::Score)),
+    ("bot_name", Fact::Bot(BotFact::Name)),
+    ("bot_signals", Fact::Bot(BotFact::Signals)),
+    ("ja4", Fact::Ja4),
+    ("http2_fingerprint", Fact::Http2Fingerprint),
+    ("country", Fact::Country),
+    ("asn", Fact::Asn),
 ];
 
 /// Beginnings of names that continue as the user likes.

@@ -6,6 +6,7 @@
 mod absent;
 pub mod connection;
 pub mod handler;
+pub mod known_clients;
 pub mod observer;
 pub mod routing;
 pub mod spool;

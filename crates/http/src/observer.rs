@@ -8,16 +8,18 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::disk_cache::{DiskStore, DiskUsage};
+use crate::known_clients::Bans;
 use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
-    CacheResult, Counter, Eviction, FtpDirection, FtpMetrics, HandlerKind, HistogramCounts, HolderCount, Inquiry,
-    Limit, Metrics, ModuleFailure, ModuleMetrics, ShedReason, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
+    BotKind, CacheResult, ChallengeResult, Counter, Eviction, FtpDirection, FtpMetrics, HandlerKind, HistogramCounts,
+    HolderCount, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics, ShedReason, StatusClass, VersionKind,
+    WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::spool::SpoolStore;
 use crate::status::{
-    BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
+    BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
     FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
     PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
     SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
@@ -48,6 +50,8 @@ pub struct StatusSources {
     pub spools: Option<Arc<SpoolStore>>,
     /// Cache of responses on disk.
     pub disk: Option<Arc<DiskStore>>,
+    /// Bans, and connections in the tarpit.
+    pub bans: Option<Arc<Bans>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Sites with TLS, each with its first name.
@@ -111,6 +115,7 @@ impl Observer {
             let entries = entries as u64;
             status.disk_cache = Some(DiskCacheStatus { entries, bytes, hits, damaged, unwritten, evictions });
         }
+        status.bots.tarpitted = sources.bans.as_ref().map_or(0, |bans| bans.tarpitted() as u64);
         if let Some(spools) = &sources.spools {
             let (memory_bytes_max, file_bytes_max) = spools.limits();
             let (memory_bytes, file_bytes) = (spools.memory_bytes(), spools.file_bytes());
@@ -367,6 +372,16 @@ fn add_counts(status: &mut StatusReport, metrics: &Metrics) {
         count: workers.iter().map(|worker| worker.limit_hits(limit)).sum(),
     });
     status.limits = limits.collect();
+    let requests = BotKind::ALL.iter().map(|&kind| BotCount {
+        kind: kind.name().to_owned(),
+        count: workers.iter().map(|worker| worker.bots(kind)).sum(),
+    });
+    status.bots.requests = requests.collect();
+    let challenges = ChallengeResult::ALL.iter().map(|&result| BotCount {
+        kind: result.name().to_owned(),
+        count: workers.iter().map(|worker| worker.challenges(result)).sum(),
+    });
+    status.bots.challenges = challenges.collect();
     let evictions = Eviction::ALL.iter().map(|&eviction| EvictionCount {
         awaited: eviction.name().to_owned(),
         count: workers.iter().map(|worker| worker.evictions(eviction)).sum(),

@@ -16,7 +16,7 @@ pub use absent::acme;
 pub use tailcoat_acme as acme;
 pub use tailcoat_cache::{disk_cache, object_cache};
 pub use tailcoat_config as config;
-pub use tailcoat_http::{connection, handler, modules, observer, routing, spool};
+pub use tailcoat_http::{connection, handler, known_clients, modules, observer, routing, spool};
 #[cfg(feature = "import")]
 pub use tailcoat_import as import;
 pub use tailcoat_limits::{memory_budget, overload};

@@ -286,6 +286,7 @@ impl Server {
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),
             disk: Some(Arc::clone(&self.lasting.disk)),
+            bans: Some(Arc::clone(&self.lasting.bans)),
             upstreams: self.assembly.parts.upstreams.clone(),
             certificates: self.assembly.named_tls(),
             log_counts: Some(self.lasting.access_log.log_counts()),

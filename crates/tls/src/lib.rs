@@ -29,6 +29,8 @@ pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, writ
 pub use tickets::{TicketKey, Tickets};
 pub use validations::{Shown, Validations};
 
+use std::sync::OnceLock;
+
 use crate::log::TlsRecord;
 use tailcoat_config as config;
 use tailcoat_observe::log;
@@ -50,6 +52,10 @@ pub struct TlsInfo {
     pub is_http2: bool,
     /// True if the site has HTTP/3.
     pub has_http3: bool,
+    /// JA4 fingerprint of the ClientHello; empty if it is not wanted.
+    pub ja4: Option<Box<str>>,
+    /// Fingerprint of the beginning of the HTTP/2 connection, once it is known.
+    pub http2: OnceLock<Box<str>>,
 }
 
 impl TlsInfo {
@@ -69,7 +75,19 @@ impl TlsInfo {
             site: site.id,
             is_http2: connection.alpn_protocol() == Some(site::HTTP2),
             has_http3: site.has_http3,
+            ja4: None,
+            http2: OnceLock::new(),
         }
+    }
+
+    /// JA4 fingerprint of the ClientHello; empty if it is unknown.
+    pub fn ja4(&self) -> &str {
+        self.ja4.as_deref().unwrap_or_default()
+    }
+
+    /// Fingerprint of the beginning of the HTTP/2 connection; empty if it is unknown.
+    pub fn http2_fingerprint(&self) -> &str {
+        self.http2.get().map_or("", |text| text)
     }
 
     /// Parameters for the access log.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::io::Cursor;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::crypto::{
@@ -211,6 +211,8 @@ impl Handshake {
             site: self.site,
             is_http2: false,
             has_http3: true,
+            ja4: None,
+            http2: OnceLock::new(),
         };
         Some(QuicHandshake { info, is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed) })
     }

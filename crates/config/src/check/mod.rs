@@ -1,6 +1,7 @@
 //! Checks of the whole: conflicts between sites, and settings that cannot work together.
 
 pub(crate) mod blocks;
+pub(crate) mod bots;
 pub(crate) mod claimed_paths;
 pub(crate) mod directory;
 mod ftp;

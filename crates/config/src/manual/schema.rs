@@ -153,7 +153,9 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         ValueKind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|tcp://|unix:)" }),
         ValueKind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
         ValueKind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
-        ValueKind::LimitKey => json!({ "type": "string", "pattern": "^(address|network|host|field:.+|cookie:.+)$" }),
+        ValueKind::LimitKey => {
+            json!({ "type": "string", "pattern": "^(address|network|host|ja4|http2-fingerprint|asn|country|field:.+|cookie:.+)$" })
+        }
         ValueKind::VariableName => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
         ValueKind::Text
         | ValueKind::GatewayTarget

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access_log::{AccessLog, LogFilter};
 use super::automatic::AutomaticCertificates;
+use super::bots::{ClientKnowledge, TarpitLimits};
 use super::buffering::{BufferLimits, BufferingConfig};
 use super::compression::{CompressionLevel, CompressionSettings};
 use super::confinement::Confinement;
@@ -150,6 +151,8 @@ pub struct ServerSettings {
     pub control_plane: Option<Box<ControlPlane>>,
     /// Local addresses for metrics and the status page, apart from sites.
     pub status_listen: Vec<Listen>,
+    /// Databases and services that tell about clients.
+    pub client_knowledge: ClientKnowledge,
     /// Directory for buffer files.
     pub buffer_directory: Option<PathBuf>,
     /// Counts the work of workers.
@@ -235,6 +238,8 @@ pub struct Limits {
     /// Time for which a connection is read after its last response. Otherwise, data that the client still sends could
     /// reset the connection before the client has read the response.
     pub linger_timeout: Duration,
+    /// Connections that are kept without a response.
+    pub tarpit: TarpitLimits,
     /// Time that ready connections may wait for their worker before it sheds load; zero is no limit.
     pub lag_max: Duration,
     /// Ranges in one request; more are answered with the whole.
@@ -652,6 +657,7 @@ impl Default for ServerSettings {
             control_socket: None,
             control_plane: None,
             status_listen: Vec::new(),
+            client_knowledge: ClientKnowledge::default(),
             buffer_directory: None,
             counters: true,
             counted_names_max: 100,
@@ -681,6 +687,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             rate_bytes_per_second_min: 240,
             linger_timeout: Duration::from_secs(2),
+            tarpit: TarpitLimits::default(),
             lag_max: Duration::from_secs(1),
             ranges_max: 16,
             access_log_ring_bytes_max: 1 << 20,

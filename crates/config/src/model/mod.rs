@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod automatic;
+pub(crate) mod bots;
 pub(crate) mod buffering;
 mod compressible;
 pub(crate) mod compression;
@@ -31,6 +32,7 @@ pub(crate) mod upstream;
 
 pub use access_log::{AccessLog, AccessLogFormat, AccessLogTarget, LogFilter, RemoteSyslog, SyslogTransport};
 pub use automatic::*;
+pub use bots::{BotRejection, BotsConfig, ClientKnowledge, CrawlerConfig, CrowdSec, CustomScore, TarpitLimits};
 pub use buffering::*;
 pub use compressible::is_compressible;
 pub use compression::{CompressionLevel, CompressionSettings, ResponseCompression};

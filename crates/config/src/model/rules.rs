@@ -1,6 +1,7 @@
 //! Rules before and after handlers: the model. `routing::rules` applies them, in the order that its documentation
 //! gives.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 pub use expression::{Condition, Network, Regex, Variable, number_of, unmapped};
 use wire::http::Status;
 
+use super::bots::BotsConfig;
 use super::{Cors, ForwardConfig, HostPattern};
 use crate::PathPattern;
 
@@ -22,6 +24,8 @@ pub struct RulesConfig {
     pub rate_limits: Vec<RateLimit>,
     /// Bans of clients whose requests are rejected too often.
     pub auto_bans: Vec<AutoBan>,
+    /// Handling of bots; `None` without the option, `Some(None)` for `off`.
+    pub bots: Option<Option<Arc<BotsConfig>>>,
     /// Limits on requests in progress: all matches count.
     pub request_limits: Vec<RequestLimit>,
     /// Redirects and rewrites: the first that fits is applied.
@@ -129,10 +133,52 @@ pub struct AutoBan {
     pub statuses: Vec<Status>,
     /// Time of a ban.
     pub time: Duration,
+    /// Action against a banned client.
+    pub action: BanAction,
     /// Clients that are remembered at the same time.
     pub keys_max: usize,
     /// Only logs clients that would be banned.
     pub is_dry_run: bool,
+}
+
+/// Action against connections and requests of a banned client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BanAction {
+    /// Connections are closed at once, and requests get status 403.
+    #[default]
+    Reject,
+    /// Connections are closed without a response.
+    Close,
+    /// Connections are kept, and get a byte from time to time.
+    Tarpit,
+    /// Further requests are limited to a rate: so many in a number of seconds.
+    Limit(u32, u32),
+}
+
+impl BanAction {
+    /// The action of this text, as [`Display`](fmt::Display) writes it.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Some(match text {
+            "reject" => Self::Reject,
+            "close" => Self::Close,
+            "tarpit" => Self::Tarpit,
+            _ => {
+                let (count, seconds) = text.strip_prefix("limit:")?.split_once(':')?;
+                Self::Limit(count.parse().ok()?, seconds.parse().ok()?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for BanAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reject => f.write_str("reject"),
+            Self::Close => f.write_str("close"),
+            Self::Tarpit => f.write_str("tarpit"),
+            Self::Limit(count, seconds) => write!(f, "limit:{count}:{seconds}"),
+        }
+    }
 }
 
 /// So many in a period.
@@ -170,6 +216,8 @@ pub enum LimitKey {
     Network,
     /// The host that the request is for.
     Host,
+    /// A fact, such as the fingerprint of the TLS handshake; where there is none, the client.
+    Fact(expression::Fact),
     /// The value of a field; where there is none, the client.
     Field(String),
     /// The value of a cookie; where there is none, the client.

@@ -19,6 +19,9 @@ pub(super) const DOC: &str = "\
     | `client` | the client's address, found through `trusted-proxies` |\n\
     | `user` | the user of `basic-auth` or `forward-auth` |\n\
     | `tls_version`, `tls_cipher_suite`, `tls_server_name`, `tls_client` | the TLS connection, its server name (SNI) and the subject of the client certificate; empty without TLS |\n\
+    | `bot_class`, `bot_score`, `bot_name`, `bot_signals` | assessment of the request by `bots`; empty without it |\n\
+    | `ja4`, `http2_fingerprint` | fingerprints of the TLS handshake and of the beginning of an HTTP/2 connection, with `fingerprints on`; empty without TLS |\n\
+    | `country`, `asn` | country and network operator of the client, with `country-database` and `asn-database` |\n\
     | `request_id` | 32 random hexadecimal digits |\n\
     | `status`, `response.header.NAME` | of the response, in `response-header` |\n\
     | `map.NAME`, `secret.NAME`, `env.NAME` | a `map`, the content of a `secret`, an environment variable |\n\

@@ -340,6 +340,30 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "tarpit-connections-max",
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1_000_000 })],
+        default: "tarpit-connections-max 1000",
+        doc: "Maximum number of connections in the tarpit, over all workers. Each needs a file descriptor and few \
+              bytes of memory. Further ones are closed.",
+        example: "tarpit-connections-max 10000",
+        known_as: KnownAs::NONE.others(&["tarpit"]),
+        set: OptionSetter::Limits(|limits, values| limits.tarpit.connections_max = values.integer("count")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "tarpit-time",
+        parameters: &[one(
+            "time",
+            ValueKind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(86_400) },
+        )],
+        default: "tarpit-time \"2m\"",
+        doc: "Time for which a connection stays in the tarpit.",
+        example: "tarpit-time \"10m\"",
+        known_as: KnownAs::NONE.others(&["timeout tarpit"]),
+        set: OptionSetter::Limits(|limits, values| limits.tarpit.time = values.time()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "access-log-ring-bytes-max",
         parameters: &[one("size", ValueKind::Size { min: 64 << 10, max: GIB })],
         default: r#"access-log-ring-bytes-max "1MiB""#,

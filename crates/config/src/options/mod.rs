@@ -2,6 +2,7 @@
 //! schema and the default configuration are generated from them.
 
 mod automatic;
+mod bots;
 mod compression;
 mod confinement;
 mod expressions;
@@ -27,6 +28,7 @@ mod upstream;
 pub(crate) mod variables;
 
 use crate::model::automatic::AutomaticCertificates;
+use crate::model::bots::BotsConfig;
 use crate::model::confinement::Confinement;
 use crate::model::ftp::FtpConfig;
 use crate::model::gateway::GatewayConfig;
@@ -193,7 +195,7 @@ pub(super) enum OptionSetter {
     Upstream(fn(&mut UpstreamConfig, &Values)),
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
-    Store(fn(&mut StoreConfig, &Values)),
+    Bots(fn(&mut BotsConfig, &Values)),
     Ftp(fn(&mut FtpConfig, &Values)),
     /// Cases of a map.
     Map(fn(&mut MapDraft, &Values)),
@@ -227,7 +229,7 @@ impl OptionSetter {
             Self::Upstream(_) => matches!(place, Place::Upstream),
             Self::Confinement(_) => matches!(place, Place::Confinement),
             Self::Traces(_) => matches!(place, Place::Traces),
-            Self::Store(_) => matches!(place, Place::Store),
+            Self::Bots(_) => matches!(place, Place::Bots),
             Self::Ftp(_) => matches!(place, Place::Ftp),
             Self::Block(block) => block.fits(place),
             Self::Map(_) => matches!(place, Place::Map),
@@ -317,6 +319,7 @@ pub(super) static SECTIONS: [Section; 34] = [
         places: &[OptionContext::Top, OptionContext::Site],
         options: rules::RULES,
     },
+    Section { title: "Bots", doc: bots::DOC, places: &[OptionContext::Bots], options: bots::OPTIONS },
     Section {
         title: "Error pages and access logs",
         doc: "Use these options at the top level for all sites, or in `site`.",
@@ -489,7 +492,7 @@ pub(super) enum OptionContext {
     AutomaticCertificates,
     Confinement,
     Traces,
-    Store,
+    Bots,
 }
 
 impl OptionContext {
@@ -515,7 +518,7 @@ impl OptionContext {
         Self::AutomaticCertificates,
         Self::Confinement,
         Self::Traces,
-        Self::Store,
+        Self::Bots,
     ];
 
     /// True for blocks of scripts and applications.
@@ -546,6 +549,7 @@ impl OptionContext {
             | Self::Scgi
             | Self::Uwsgi
             | Self::Module => matches!(outer, Self::Site),
+            Self::Bots => matches!(outer, Self::Top | Self::Site),
             Self::Caching => matches!(outer, Self::Forward) || outer.is_gateway(),
         }
     }
@@ -583,7 +587,7 @@ impl OptionContext {
             Self::AutomaticCertificates => "in `automatic-certificates`",
             Self::Confinement => "in `confinement`",
             Self::Traces => "in `traces`",
-            Self::Store => "in `store`",
+            Self::Bots => "in `bots`",
         }
     }
 }

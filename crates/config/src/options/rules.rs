@@ -1,7 +1,9 @@
 use super::forward::forward_host;
 use super::{
-    KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, any, many, one, optional, property,
+    KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, Parameter, ValueKind, any, many, one, optional,
+    property,
 };
+use crate::model::bots::BOT_PRESETS;
 use crate::model::buffering::Buffering;
 use crate::model::rules::*;
 use crate::model::{Cors, ForwardConfig, PathPattern};
@@ -197,6 +199,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
             any("status", ValueKind::Status { min: 400, max: 599 }),
             property("path", ValueKind::PathPattern),
             property("for", BAN_TIME),
+            property("action", ValueKind::Choice(&["reject", "close", "tarpit", "limit"])),
+            property("limit", ValueKind::Rate),
             property("keys-max", ValueKind::Count { min: 8, max: 100_000_000 }),
             property("dry-run", ValueKind::Flag),
             property("when", ValueKind::Condition(Place::Response)),
@@ -206,7 +210,10 @@ pub(super) static RULES: &[OptionDefinition] = &[
               banned at its tenth rejection within about a minute, over all workers. Responses with one of the statuses \
               count, by default 401, 403, 404 and 429. A ban lasts for the time `for` (default `\"1h\"`). Clients are \
               addresses; of IPv6 addresses, the first 64 bits. Trusted proxies and this machine itself are never \
-              banned. `tailcoat bans` lists bans, `tailcoat unban` ends one, and the server log has a line for each. \
+              banned. `action` is what happens to a banned client. `reject` (the default) closes new connections and \
+              responds with 403. `close` closes without a response. `tarpit` keeps connections open and sends a \
+              byte from time to time. `limit` allows requests up to the rate `limit` (default `\"10/m\"`), with 429 \
+              above it. `tailcoat bans` lists bans, `tailcoat unban` ends one, and the server log has a line for each. \
               Tailcoat remembers at most `keys-max` clients (default 65,536), of 16 bytes each, and bans at most \
               50,000 at a time. `dry-run=on` only logs clients that would be banned.",
         example: r#"auto-ban "10/m" 401 path="/login" for="1h""#,
@@ -225,10 +232,32 @@ pub(super) static RULES: &[OptionDefinition] = &[
                 rate,
                 statuses: if named.is_empty() { REJECTIONS.to_vec() } else { named },
                 time: values.duration("for").unwrap_or(BAN_TIME_DEFAULT),
+                action: match values.text("action").as_deref() {
+                    Some("close") => BanAction::Close,
+                    Some("tarpit") => BanAction::Tarpit,
+                    Some("limit") => {
+                        let rate = values.rate("limit").unwrap_or(LIMIT_DEFAULT);
+                        BanAction::Limit(rate.count, u32::try_from(rate.period.as_secs()).unwrap_or(1).max(1))
+                    }
+                    _ => BanAction::Reject,
+                },
                 keys_max: values.number("keys-max").unwrap_or(65_536) as usize,
                 is_dry_run: values.flag("dry-run").unwrap_or(false),
             });
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "bots",
+        parameters: &[one("preset", ValueKind::Choice(BOT_PRESETS)), property("dry-run", ValueKind::Flag)],
+        is_block_optional: true,
+        doc: "Keeps scrapers and other bots cheap: scores requests, asks doubtful clients for a proof of work, and lets \
+              crawlers and agents in that prove who they are. The presets `forum`, `forge`, `shop` and `api` suit such \
+              sites; `off` turns the option off in a site. In a site, the block replaces that of all sites. \
+              `dry-run=on` only counts and logs what would be done. See `docs/bots.md`.",
+        example: r#"bots "forum""#,
+        known_as: KnownAs::NONE.others(&["anubis", "botpolicy", "bot management", "challenge", "go-away", "iocaine"]),
+        set: OptionSetter::Block(OptionContext::Bots),
         ..OPTION
     },
     OptionDefinition {
@@ -526,6 +555,9 @@ const REJECTIONS: [Status; 4] = [Status::UNAUTHORIZED, Status::FORBIDDEN, Status
 
 /// Time of a ban by `auto-ban`.
 const BAN_TIME: ValueKind = ValueKind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(365 * 86_400) };
+
+/// Rate of clients that `auto-ban` limits.
+const LIMIT_DEFAULT: Rate = Rate { count: 10, period: Duration::from_secs(60) };
 
 const BAN_TIME_DEFAULT: Duration = Duration::from_secs(3_600);
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
 use crate::model::DiskCacheConfig;
 use crate::model::http2::{CongestionControl, HttpVersions};
-use crate::model::{CertificateFiles, ControlPlane, ForwardedField, LogLevel};
+use crate::model::{CertificateFiles, ControlPlane, CrowdSec, ForwardedField, LogLevel};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -338,6 +338,66 @@ pub(super) static SERVER: &[OptionDefinition] = &[
                     }),
                     directory: values.file("directory"),
                 })
+            });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "country-database",
+        parameters: &[one("file", ValueKind::File)],
+        doc: "Database of countries in MaxMind's format (`.mmdb`), such as GeoLite2 Country or DB-IP. Conditions, \
+              `rate-limit` and logs can use `country` then, such as `deny all when=\"country == 'XX'\"`. The file is read \
+              into memory, and read again when it changes.",
+        example: r#"country-database "/var/lib/GeoIP/GeoLite2-Country.mmdb""#,
+        known_as: KnownAs {
+            nginx: &["geoip2", "geoip_country"],
+            apache: &["MaxMindDBFile", "GeoIPDBFile"],
+            caddy: &["maxmind_geolocation"],
+            others: &["geoip", "maxmind", "geo"],
+        },
+        set: OptionSetter::Server(|server, values| server.client_knowledge.countries = values.file("file")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "asn-database",
+        parameters: &[one("file", ValueKind::File)],
+        doc: "Database of autonomous systems in MaxMind's format (`.mmdb`), such as GeoLite2 ASN. Conditions, \
+              `rate-limit` and logs can use `asn` then, the number of the network operator.",
+        example: r#"asn-database "/var/lib/GeoIP/GeoLite2-ASN.mmdb""#,
+        known_as: KnownAs::NONE.nginx(&["geoip_org"]).others(&["asn", "maxmind"]),
+        set: OptionSetter::Server(|server, values| server.client_knowledge.systems = values.file("file")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "fingerprints",
+        parameters: FLAG,
+        default: "fingerprints off",
+        doc: "Takes fingerprints of clients' programs: `ja4` of the TLS handshake, and `http2_fingerprint` of the beginning \
+              of an HTTP/2 connection over TLS. Conditions need this option; an access log whose format names a \
+              fingerprint, and a `rate-limit` by one, turn it on.",
+        example: "fingerprints on",
+        known_as: KnownAs::NONE.nginx(&["ssl_ja3", "ssl_ja4"]).others(&["ja3", "ja4", "fingerprint"]),
+        set: OptionSetter::Server(|server, values| server.client_knowledge.fingerprints = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "crowdsec",
+        parameters: &[
+            one("address", ValueKind::Text),
+            property("key-file", ValueKind::File),
+            property("interval", ValueKind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3_600) }),
+        ],
+        doc: "Bans the addresses that CrowdSec decides to ban: Tailcoat is a bouncer of its local API, whose host and \
+              port this is, such as `127.0.0.1:8080`. `key-file` has the key that `cscli bouncers add tailcoat` \
+              prints. Tailcoat asks for changes each `interval` (default `\"10s\"`); while the API cannot be reached, the \
+              last decisions stay in force for their time.",
+        example: r#"crowdsec "127.0.0.1:8080" key-file="/etc/tailcoat/crowdsec.key""#,
+        known_as: KnownAs::NONE.caddy(&["crowdsec"]).others(&["crowdsec", "bouncer", "lapi"]),
+        set: OptionSetter::Server(|server, values| {
+            server.client_knowledge.crowdsec = Some(CrowdSec {
+                authority: values.text("address").unwrap_or_default(),
+                key_file: values.file("key-file").unwrap_or_default(),
+                interval: values.duration("interval").unwrap_or(Duration::from_secs(10)),
             });
         }),
         ..OPTION

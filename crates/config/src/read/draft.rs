@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::bots::read_bots;
 use super::expressions::ExpressionsDraft;
 use super::reuse::{DEPTH_MAX, SnippetTable, canonical, expand, source_of};
 use super::{ConfigFinding, ConfigReader, Setting};
@@ -176,6 +177,9 @@ impl ConfigDraft {
                 }
                 OptionSetter::Block(OptionContext::Map) => self.expressions.read_map(source, &setting, diagnostics),
                 OptionSetter::Secret => self.expressions.read_secret(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::Bots) => {
+                    self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
+                }
                 OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 OptionSetter::Files(set) => self.files.push((set, setting.values)),
                 OptionSetter::Shared(set) => {
@@ -203,8 +207,8 @@ impl ConfigDraft {
                 | OptionSetter::Confinement(_)
                 | OptionSetter::Ftp(_)
                 | OptionSetter::Map(_)
-                | OptionSetter::Store(_)
-                | OptionSetter::Traces(_) => {
+                | OptionSetter::Traces(_)
+                | OptionSetter::Bots(_) => {
                     // `OptionSetter::fits` keeps them out of this place.
                 }
             }
@@ -499,6 +503,9 @@ impl SiteDraft {
                 OptionSetter::Block(OptionContext::Module) => self.read_module(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Ftp) => self.read_ftp(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Files) => self.read_files(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::Bots) => {
+                    self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
+                }
                 _ => {}
             }
             self.route_spans.resize(self.site.routes.len(), setting.span.clone());

@@ -1,5 +1,6 @@
 //! KDL nodes against the table of options: names, places, numbers and kinds of values.
 
+mod bots;
 pub(crate) mod draft;
 mod environment;
 pub(crate) mod expressions;

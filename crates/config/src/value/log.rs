@@ -51,6 +51,20 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
     ("trace_id", "Trace of the request, with a block `traces`: 32 hexadecimal digits"),
     ("span_id", "Span of the request in its trace: 16 hexadecimal digits"),
     ("completion", "`complete` if the whole response was sent, otherwise `aborted`"),
+    (
+        "bot_class",
+        "Class of the request, with `bots`: `visitor`, `exempt`, `passed`, `crawler`, `agent`, `challenged` or `rejected`",
+    ),
+    ("bot_score", "Score of the request, with `bots`"),
+    ("bot_name", "Crawler that the client claims to be, or agent that has signed the request, with `bots`"),
+    ("bot_signals", "Signals that the score is made of, with `bots`: `library,no-accept`"),
+    ("ja4", "JA4 fingerprint of the TLS handshake: t13d1516h2_8daaf6152771_e5627efa2ab1"),
+    (
+        "http2_fingerprint",
+        "Fingerprint of the beginning of an HTTP/2 connection over TLS: 1:65536;4:6291456|15663105|0|m,a,s,p",
+    ),
+    ("country", "Country of the client's address, with `country-database`: DE"),
+    ("asn", "Number of the network operator, with `asn-database`: 64496"),
 ];
 
 /// Prefix of request header fields in templates.

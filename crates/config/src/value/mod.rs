@@ -28,6 +28,7 @@ pub(super) use parse::{Wrong, meant_size, parse, parse_time};
 pub use rules::is_own_request_field;
 pub(super) use rules::{check_target, parse_network, with_variables};
 pub(super) use upstream::parse_server_address;
+pub(super) use web::parse_pattern;
 
 use crate::model::gateway::ProgramUser;
 use crate::model::module::{CompiledDirectory, OutgoingHost};
@@ -270,7 +271,7 @@ impl ValueKind {
             Self::Name => "a name of letters, digits, `-` and `_`".into(),
             Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
-            Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"`, `\"cookie:NAME\"`, `ja4`, `http2-fingerprint`, `asn` or `country`".into(),
             Self::Origin => "an origin, such as `\"https://a.example\"`, `\"https://*.a.example\"` or `\"*\"`".into(),
             Self::FieldCopies => "names of header fields, such as `\"Remote-User Remote-Groups\"`".into(),
             Self::PasswordFile => "a file of users and password hashes, or `off`".into(),

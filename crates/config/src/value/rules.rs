@@ -124,11 +124,15 @@ pub(super) fn parse_limit_key(text: &str) -> Result<LimitKey, Wrong> {
         ("address", ..) => Ok(LimitKey::Client),
         ("network", ..) => Ok(LimitKey::Network),
         ("host", ..) => Ok(LimitKey::Host),
+        ("ja4", ..) => Ok(LimitKey::Fact(expression::Fact::Ja4)),
+        ("http2-fingerprint", ..) => Ok(LimitKey::Fact(expression::Fact::Http2Fingerprint)),
+        ("country", ..) => Ok(LimitKey::Fact(expression::Fact::Country)),
+        ("asn", ..) => Ok(LimitKey::Fact(expression::Fact::Asn)),
         (_, Some(name), _) if is_token(name) => Ok(LimitKey::Field(name.to_owned())),
         (.., Some(name)) if is_token(name) => Ok(LimitKey::Cookie(name.to_owned())),
         _ => Err(Wrong::help(
             format!("requests cannot be counted by `{text}`"),
-            "write `address`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`",
+            "write `address`, `network`, `host`, `\"field:NAME\"`, `\"cookie:NAME\"`, `ja4`, `http2-fingerprint`, `asn` or `country`",
         )),
     }
 }

@@ -10,6 +10,11 @@ use super::{OptionValue, ValueKind};
 use crate::model::*;
 use crate::text::kdl::KdlValue;
 
+/// A path pattern of this program; `None` if it is wrong.
+pub(crate) fn parse_pattern(text: &str) -> Option<PathPattern> {
+    parse_path_pattern(text).ok()
+}
+
 pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     if matches!(text, "*" | "/*") {
         return Ok(PathPattern::Any);

@@ -60,6 +60,7 @@ pub fn route<'a>(
         tls,
         proxied: None,
         trace: None,
+        locations: None,
         link,
         has_next: false,
         now,

@@ -19,8 +19,9 @@ use super::holders::top_holders;
 use super::live::longest_open;
 use super::{
     ClientLimit, ClientPlace, Context, FtpConnection, Generation, H1Connection, H2Connection, H3WorkerConnection,
-    Newcomer, OpenedConnection, OpeningConnection, Socket,
+    Newcomer, OpenedConnection, OpeningConnection, Socket, TarpitConnection,
 };
+use crate::known_clients::{BanVerdict, TarpitPlace};
 use crate::log::LogClient;
 use crate::metrics::{HolderCount, Limit, LiveFtpSession, LiveRequest};
 use crate::overload::RequestCost;
@@ -66,6 +67,8 @@ pub struct Admission {
     /// Origin of the connection, for the table of connections.
     pub newcomer: Newcomer,
     client_place: ClientPlace,
+    /// Place in the tarpit, for a client that a rule has banned to it.
+    tarpit: Option<TarpitPlace>,
 }
 
 /// Connection, by its protocol.
@@ -75,6 +78,7 @@ pub(super) enum WorkerConnection {
     Http2(Box<H2Connection>),
     Http3(Box<H3WorkerConnection>),
     Ftp(Box<FtpConnection>),
+    Tarpit(Box<TarpitConnection>),
 }
 
 /// Next state of a connection that has completed its current one.
@@ -87,6 +91,8 @@ enum ConnectionNext {
     Tls,
     /// The client speaks HTTP/2, so the connection continues in it.
     Http2,
+    /// The connection is kept without a response.
+    Tarpit,
 }
 
 /// Connections woken by anything other than their socket.
@@ -128,12 +134,20 @@ impl Connections {
         if self.sheds_handshake(&generation, client, listener) {
             return None;
         }
-        let limit = match generation.router.bans(client) {
+        let bans = generation.router.ban_table();
+        let verdict = bans.verdict_on_connection(client);
+        let tarpit = (verdict == Some(BanVerdict::Tarpit))
+            .then(|| bans.take_tarpit_place(generation.limits.tarpit.connections_max))
+            .flatten();
+        let limit = match verdict.is_some() && tarpit.is_none() {
             true => Limit::Ban,
             false => match self.client_limit.take(client, &generation) {
                 Ok(client_place) => {
+                    if tarpit.is_some() {
+                        self.context.count_limit(Limit::Ban);
+                    }
                     let newcomer = self.context.newcomer(client, listener);
-                    return Some(Admission { newcomer, client_place });
+                    return Some(Admission { newcomer, client_place, tarpit });
                 }
                 Err(limit) => limit,
             },
@@ -149,9 +163,15 @@ impl Connections {
 
     /// Starts a connection that was accepted from a listener, and polls it once.
     pub fn start(&self, socket: Socket, client: LogClient, listener: u16, admission: Admission) {
-        let Admission { newcomer, client_place } = admission;
+        let Admission { newcomer, client_place, tarpit } = admission;
         if let Some(metrics) = self.context.metrics() {
             metrics.connections_opened.add(1);
+        }
+        if let Some(place) = tarpit {
+            let slot = self.context.table.borrow_mut().insert(newcomer);
+            let context = Rc::clone(&self.context);
+            let connection = TarpitConnection::new(socket, client, slot, false, place, context);
+            return self.put(slot, WorkerConnection::Tarpit(Box::new(connection)), client_place);
         }
         let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
@@ -315,7 +335,8 @@ impl Connections {
                     Some(WorkerConnection::Http1(connection)) => connection.each_request(tell),
                     Some(WorkerConnection::Http2(connection)) => connection.each_request(tell),
                     Some(WorkerConnection::Http3(connection)) => connection.each_request(tell),
-                    Some(WorkerConnection::Opening(_) | WorkerConnection::Ftp(_)) | None => {}
+                    Some(WorkerConnection::Opening(_) | WorkerConnection::Ftp(_) | WorkerConnection::Tarpit(_))
+                    | None => {}
                 }
             }
         })
@@ -423,14 +444,22 @@ impl WorkerConnection {
             }
             Self::Http1(connection) => {
                 ready!(connection.poll(task, turn));
-                Poll::Ready(if connection.is_http2() { ConnectionNext::Http2 } else { ConnectionNext::Closed })
+                Poll::Ready(match (connection.is_http2(), connection.is_for_tarpit()) {
+                    (true, _) => ConnectionNext::Http2,
+                    (_, true) => ConnectionNext::Tarpit,
+                    _ => ConnectionNext::Closed,
+                })
             }
-            Self::Http2(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
+            Self::Http2(connection) => {
+                ready!(connection.poll(task));
+                Poll::Ready(if connection.is_for_tarpit() { ConnectionNext::Tarpit } else { ConnectionNext::Closed })
+            }
             Self::Http3(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
             Self::Ftp(connection) => {
                 ready!(connection.poll(task));
                 Poll::Ready(if connection.begins_tls() { ConnectionNext::Tls } else { ConnectionNext::Closed })
             }
+            Self::Tarpit(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
         }
     }
 
@@ -443,6 +472,12 @@ impl WorkerConnection {
             (Self::Http1(connection), ConnectionNext::Http2) => connection.into_opened(),
             (Self::Ftp(connection), ConnectionNext::Tls) => {
                 return Some(Self::Opening(Box::new(connection.into_opening())));
+            }
+            (Self::Http1(connection), ConnectionNext::Tarpit) => {
+                return connection.into_tarpit().map(|connection| Self::Tarpit(Box::new(connection)));
+            }
+            (Self::Http2(connection), ConnectionNext::Tarpit) => {
+                return connection.into_tarpit().map(|connection| Self::Tarpit(Box::new(connection)));
             }
             _ => return None,
         };
@@ -467,6 +502,7 @@ impl WorkerConnection {
             Self::Http2(connection) => connection.client(),
             Self::Http3(connection) => connection.client(),
             Self::Ftp(connection) => connection.client(),
+            Self::Tarpit(connection) => connection.client(),
         }
     }
 
@@ -479,6 +515,7 @@ impl WorkerConnection {
             Self::Http2(connection) => connection.close(),
             Self::Http3(connection) => connection.close(),
             Self::Ftp(connection) => connection.close(),
+            Self::Tarpit(connection) => connection.close(),
         }
     }
 
@@ -490,6 +527,7 @@ impl WorkerConnection {
             Self::Http2(connection) => Some(connection.socket()),
             Self::Http3(_) => None,
             Self::Ftp(connection) => Some(connection.socket()),
+            Self::Tarpit(connection) => Some(connection.socket()),
         }
     }
 
@@ -497,7 +535,7 @@ impl WorkerConnection {
     pub(super) fn data_socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Ftp(connection) => connection.data_socket(),
-            Self::Opening(_) | Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => None,
+            Self::Opening(_) | Self::Http1(_) | Self::Http2(_) | Self::Http3(_) | Self::Tarpit(_) => None,
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Generation {
     pub server_field: bool,
     /// True if handlers need the local address of connections, which costs a system call for each request.
     pub tells_destinations: bool,
+    /// True if fingerprints of TLS handshakes and HTTP/2 connections are taken.
+    pub wants_fingerprints: bool,
     /// Settings for encryption by the kernel; `None` if it is off.
     pub kernel_tls: Option<KernelTls>,
     /// Listeners by number.
@@ -74,6 +76,7 @@ impl Generation {
             http_versions: HttpVersions::default(),
             server_field: true,
             tells_destinations: false,
+            wants_fingerprints: false,
             kernel_tls: None,
             listeners: vec![ListenerState::default(); router.listener_count()],
             connections_max: usize::MAX,

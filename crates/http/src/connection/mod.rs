@@ -29,6 +29,7 @@ mod record;
 mod socket;
 mod stream;
 mod table;
+mod tarpit;
 mod tls_socket;
 mod transfer_rate;
 mod transmit;
@@ -59,6 +60,7 @@ pub use quic::{
 };
 pub use socket::Socket;
 pub use table::{ConnectionStage, ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, WakeReason};
+use tarpit::TarpitConnection;
 use tls_socket::TlsSocket;
 use transport::Transport;
 use wire::http::RequestHead;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
+use bots::fingerprint::ja4_of_records;
 use rustls::server::{Accepted, Acceptor};
 use rustls::{AlertDescription, HandshakeKind};
 use wire::http::Status;
@@ -45,6 +46,8 @@ pub(crate) struct OpeningConnection {
     hello_bytes: usize,
     /// Memory charge of a long ClientHello.
     charge: Option<Charge>,
+    /// JA4 fingerprint of the ClientHello, if it is wanted.
+    ja4: Option<Box<str>>,
     has_deadline: bool,
     /// Control connection of FTP; `None` for HTTP.
     ftp: Option<Box<FtpOpening>>,
@@ -163,6 +166,7 @@ impl OpeningConnection {
             kept: Vec::new(),
             hello_bytes: 0,
             charge: None,
+            ja4: None,
             has_deadline: false,
             ftp,
         }
@@ -233,7 +237,8 @@ impl OpeningConnection {
                             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                         };
                         self.count_handshake(Some(session));
-                        let info = Rc::new(TlsInfo::new(session, name, site));
+                        let ja4 = self.ja4.take();
+                        let info = Rc::new(TlsInfo { ja4, ..TlsInfo::new(session, name, site) });
                         return Poll::Ready(self.opened(Transport::Tls(tls), Some(info)));
                     }
                     Poll::Ready(Err(error)) => {
@@ -475,6 +480,9 @@ impl OpeningConnection {
             (None, None) => site.settings(),
             (None, Some(ftp)) => Arc::clone(ftp.settings.insert(site.ftp_settings())),
         };
+        if self.context.generation().wants_fingerprints {
+            self.ja4 = ja4_of_records(&self.kept).map(Into::into);
+        }
         let session = ServerConnection::new(settings).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsSocket::new(socket, session, self.context.generation().kernel_tls));
         if let Err(error) = tls.feed(&std::mem::take(&mut self.kept)) {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use wire::http::{Request, RequestTarget, Status, path};
 
 use super::Context;
-use crate::config::LogFilter;
+use crate::config::{LogFilter, unmapped};
 use crate::handler::{ClientLink, ClientLinkCell, Forwarding, Now, Response, Routed};
-use crate::log::{LogClient, LogRecord, Subject};
-use crate::metrics::{CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
+use crate::log::{BotRecord, LogClient, LogRecord, Subject};
+use crate::metrics::{BotKind, CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
 use crate::routing::RequestAccount;
 use crate::routing::rules::{RoutedFacts, Visit};
 use crate::tls::TlsInfo;
@@ -17,6 +17,9 @@ use crate::traces::{ClientSpan, ServerSpan, Trace};
 
 /// Logged status of a request whose client disconnected before the response, as in nginx; never sent.
 pub(super) const CLIENT_GONE: u16 = 499;
+
+/// Logged status of a request whose connection was closed or kept without a response, as in nginx; never sent.
+pub(super) const NO_RESPONSE: u16 = 444;
 
 /// Sender of a request as the connection reports it, and the TLS state.
 #[derive(Clone, Copy)]
@@ -79,10 +82,14 @@ pub(super) fn record(
     }
     let Some(log) = account.log else { return };
     if let Some(filter) = &account.log_filter
-        && !is_chosen(filter, peer, visit, &subject, host, status)
+        && !is_chosen(filter, context, peer, visit, &subject, host, status)
     {
         return;
     }
+    let bot = match context.recorder.borrow().needs(log) {
+        Some(needs) if needs.has_bot() => BotTexts::new(context, peer, visit),
+        _ => BotTexts::default(),
+    };
     context.recorder.borrow_mut().record(&LogRecord {
         log,
         subject,
@@ -94,6 +101,7 @@ pub(super) fn record(
         cache_status,
         request_id: visit.map_or("", Visit::given_request_id),
         trace: account.trace.as_ref().map(|trace| (trace.trace_id(), trace.span_id())),
+        bot: bot.record(peer, visit),
         is_complete: logged.is_complete,
         status,
         content_bytes,
@@ -106,6 +114,7 @@ pub(super) fn record(
 #[cold]
 fn is_chosen(
     filter: &LogFilter,
+    context: &Context,
     peer: ClientPeer<'_>,
     visit: Option<&Visit>,
     subject: &Subject<'_>,
@@ -119,6 +128,11 @@ fn is_chosen(
         let mut buffer = Vec::new();
         let path = path::normalise(raw_path, &mut buffer).unwrap_or(raw_path);
         let tls = peer.tls.map(|tls| Rc::new(tls.clone()));
+        let link = ClientLinkCell::default();
+        if let Some(report) = visit.and_then(Visit::bot) {
+            link.set_bot(Rc::clone(report));
+        }
+        let generation = context.generation();
         let routed = Routed {
             request,
             path,
@@ -128,7 +142,8 @@ fn is_chosen(
             tls: tls.as_ref(),
             proxied: None,
             trace: None,
-            link: &ClientLinkCell::default(),
+            link: &link,
+            locations: generation.router.locations(),
             has_next: false,
             now: Now::read(),
         };
@@ -140,6 +155,51 @@ fn is_chosen(
         }
     }
     filter.sample_millionths.is_none_or(|share| fastrand::u32(..1_000_000) < share)
+}
+
+/// Texts about a client's program and place that a log needs.
+#[derive(Default)]
+struct BotTexts {
+    is_wanted: bool,
+    score: String,
+    signals: String,
+    country: String,
+    asn: String,
+}
+
+impl BotTexts {
+    #[cold]
+    fn new(context: &Context, peer: ClientPeer<'_>, visit: Option<&Visit>) -> Self {
+        let mut texts = Self { is_wanted: true, ..Self::default() };
+        if let Some(report) = visit.and_then(Visit::bot) {
+            (texts.score, texts.signals) = (report.score.to_string(), report.signal_names());
+        }
+        let generation = context.generation();
+        if let Some(locations) = generation.router.locations()
+            && let LogClient::Ip(address) = visit.map_or(peer.client, Visit::client)
+        {
+            let address = unmapped(address.ip());
+            (texts.country, texts.asn) = (locations.country(address), locations.asn(address));
+        }
+        texts
+    }
+
+    fn record<'t>(&'t self, peer: ClientPeer<'t>, visit: Option<&'t Visit>) -> BotRecord<'t> {
+        if !self.is_wanted {
+            return BotRecord::default();
+        }
+        let report = visit.and_then(Visit::bot);
+        BotRecord {
+            class: report.map_or("", |report| report.class.name()),
+            score: &self.score,
+            name: report.and_then(|report| report.name.as_deref()).unwrap_or_default(),
+            signals: &self.signals,
+            ja4: peer.tls.map_or("", TlsInfo::ja4),
+            http2_fingerprint: peer.tls.map_or("", TlsInfo::http2_fingerprint),
+            country: &self.country,
+            asn: &self.asn,
+        }
+    }
 }
 
 /// Request with its client.
@@ -192,6 +252,14 @@ fn count(
     let forwarded = forwarding.and_then(Forwarding::facts);
     if let Some(forwarded) = &forwarded {
         metrics.on_forwarded(forwarded);
+    }
+    if let Some(visit) = visit {
+        if let Some(report) = visit.bot() {
+            metrics.on_bot(BotKind::ALL[report.class as usize]);
+        }
+        if let Some(result) = visit.challenge() {
+            metrics.on_challenge(result);
+        }
     }
     let of_rejection = || Limit::of_rejection(facts.status).filter(|_| forwarded.is_none());
     if let Some(limit) = visit.and_then(Visit::limit).or_else(of_rejection) {

@@ -14,6 +14,7 @@ use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
 use super::{FileRejection, Forwarding};
+use crate::known_clients::BotReport;
 use crate::memory_budget::{Charge, Holder, HolderSource};
 use crate::metrics::HandlerKind;
 use crate::spool::Spool;
@@ -97,6 +98,8 @@ pub struct ClientLinkCell {
     rejection: Cell<Option<FileRejection>>,
     /// True if an upstream has redirected the request internally.
     is_redirected: Cell<bool>,
+    /// Assessment by the handling of bots, if there is one.
+    bot: OnceCell<Rc<BotReport>>,
 }
 
 impl Default for ClientLinkCell {
@@ -109,6 +112,7 @@ impl Default for ClientLinkCell {
             handler,
             rejection: Cell::new(None),
             is_redirected: Cell::new(false),
+            bot: OnceCell::new(),
         }
     }
 }
@@ -171,6 +175,17 @@ impl ClientLinkCell {
     /// Records a rejection by a handler that leaves the request to the next one; only the first is kept.
     pub fn add_rejection(&self, rejection: FileRejection) {
         self.rejection.set(self.rejection.get().or(Some(rejection)));
+    }
+
+    /// Assessment by the handling of bots; `None` without it.
+    pub fn bot(&self) -> Option<&Rc<BotReport>> {
+        self.bot.get()
+    }
+
+    /// Sets the assessment by the handling of bots.
+    pub fn set_bot(&self, report: Rc<BotReport>) {
+        // A request is assessed once.
+        let _ = self.bot.set(report);
     }
 
     /// True if an upstream has redirected the request internally.

@@ -52,6 +52,7 @@ impl ErrorPages {
             tls: None,
             proxied: None,
             trace: None,
+            locations: None,
             link,
             has_next: false,
             now,

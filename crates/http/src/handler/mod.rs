@@ -28,6 +28,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use compression::{Encoders, EncodingFuture};
@@ -42,7 +43,7 @@ pub use passed_on::{PassedOn, ResponseFilter};
 pub use request::OwnedRequest;
 pub use response::{
     Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded,
-    InternalRedirect, Response, Segment, Tunnel, TunnelStream, change_fields,
+    InternalRedirect, Response, ResponseEnding, Segment, Tunnel, TunnelStream, change_fields,
 };
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite, UpstreamTable};
@@ -55,6 +56,7 @@ pub(in crate::handler) use unpacked::{body_of, head_of, read_part};
 use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;
+use crate::known_clients::Locations;
 use crate::log::LogClient;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
@@ -187,6 +189,8 @@ pub struct Routed<'a> {
     pub proxied: Option<Proxied>,
     /// Trace that the request belongs to, if traces are recorded.
     pub trace: Option<&'a Rc<Trace>>,
+    /// Databases of countries and network operators, if there are some.
+    pub locations: Option<&'a Arc<Locations>>,
     /// Link to the client, for handlers that read content or respond later.
     pub link: &'a ClientLinkCell,
     /// True if another handler follows: then declining is better than an error.

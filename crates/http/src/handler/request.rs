@@ -1,8 +1,10 @@
 use std::rc::Rc;
+use std::sync::Arc;
 
 use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, RequestTarget, Span, path};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
+use crate::known_clients::Locations;
 use crate::log::{LogClient, LogNeeds};
 use crate::memory_budget::{Charge, HolderClient};
 use crate::metrics::HandlerKind;
@@ -26,6 +28,7 @@ pub struct OwnedRequest {
     tls: Option<Rc<TlsInfo>>,
     proxied: Option<Proxied>,
     trace: Option<Rc<Trace>>,
+    locations: Option<Arc<Locations>>,
     link: ClientLinkCell,
     now: Now,
     /// Charge for its memory, while it is kept for a client.
@@ -55,6 +58,7 @@ impl OwnedRequest {
             tls: routed.tls.map(Rc::clone),
             proxied: routed.proxied,
             trace: routed.trace.map(Rc::clone),
+            locations: routed.locations.map(Arc::clone),
             link: routed.link.clone(),
             now: routed.now,
             charge,
@@ -117,6 +121,7 @@ impl OwnedRequest {
             tls: routed.tls.map(Rc::clone),
             proxied: None,
             trace: routed.trace.map(Rc::clone),
+            locations: routed.locations.map(Arc::clone),
             link: routed.link.clone(),
             now: routed.now,
         }
@@ -171,6 +176,7 @@ impl OwnedRequest {
             tls: self.tls.as_ref(),
             proxied: self.proxied,
             trace: self.trace.as_ref(),
+            locations: self.locations.as_ref(),
             link: &self.link,
             has_next,
             now: self.now,

@@ -63,6 +63,15 @@ impl Response {
         joined(head.h1.values(name))
     }
 
+    /// End of the connection in place of this response.
+    #[inline]
+    pub fn ending(&self) -> ResponseEnding {
+        match self {
+            Self::Built(response) => response.ending,
+            Self::Cached { .. } | Self::Changed(_) => ResponseEnding::Normal,
+        }
+    }
+
     /// Takes the tunnel out of a response that switches protocols.
     pub fn take_tunnel(&mut self) -> Option<Tunnel> {
         let Self::Built(response) = self else { return None };
@@ -135,6 +144,20 @@ pub struct BuiltResponse {
     pub reason: &'static str,
     /// Compression of the content, if the client accepts it; `None` if it is sent as it is.
     pub compression: Option<ResponseCompression>,
+    /// End of the connection in place of this response.
+    pub ending: ResponseEnding,
+}
+
+/// End of a connection in place of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResponseEnding {
+    /// The response is sent.
+    #[default]
+    Normal,
+    /// The connection is closed without a response.
+    Close,
+    /// The connection is kept without a response.
+    Tarpit,
 }
 
 /// Parts of an upstream's response in addition to status, fields and content.
@@ -251,7 +274,15 @@ impl BuiltResponse {
 
     /// Builds a response of our own.
     pub fn with_fields(status: Status, fields: Fields, body: Body) -> Box<Self> {
-        Box::new(Self { status, fields, body, forwarded: None, reason: "", compression: None })
+        Box::new(Self {
+            status,
+            fields,
+            body,
+            forwarded: None,
+            reason: "",
+            compression: None,
+            ending: ResponseEnding::Normal,
+        })
     }
 }
 

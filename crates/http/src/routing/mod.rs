@@ -1,7 +1,6 @@
 //! Routing of a request. Host and path select the site, its rules decide what happens to the request, and its handlers
 //! try it in turn.
 
-mod bans;
 pub mod explain;
 mod filters;
 mod local_redirects;
@@ -17,15 +16,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use wire::http::Status;
 
-pub use self::bans::{Bans, TooManyBans};
 use self::route_table::ListenerRoutes;
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::{HostPattern, LogFilter, RouteParts};
 use crate::handler::{
-    ClientGone, Encoders, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, ResponsePace, Routed,
+    ClientGone, Encoders, ErrorPages, FtpFiles, Handler, Now, OwnedRequest, Response, ResponsePace, Routed,
 };
+use crate::known_clients::{Bans, Locations};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
@@ -103,6 +103,8 @@ pub struct Router {
     validations: Option<Arc<Validations>>,
     /// Clients that an operator has banned.
     bans: Arc<Bans>,
+    /// Databases of countries and network operators; `None` if there are none.
+    locations: Option<Arc<Locations>>,
     /// Tracer and source of trace identifiers; `None` if traces are off.
     tracing: Option<(Arc<Tracer>, Rc<RequestIds>)>,
 }
@@ -160,7 +162,7 @@ impl Router {
             }
         }
         let listeners = listeners.into_iter().map(Rc::new).collect();
-        Self { listeners, trusting: None, validations: None, bans: Arc::default(), tracing: None }
+        Self { listeners, trusting: None, validations: None, bans: Arc::default(), locations: None, tracing: None }
     }
 
     /// Applies the list of trusted proxies, if it is not empty.
@@ -216,8 +218,25 @@ impl Router {
         self.bans.has(client)
     }
 
+    /// Table of banned clients.
+    pub fn ban_table(&self) -> &Arc<Bans> {
+        &self.bans
+    }
+
+    /// Databases of countries and network operators, if there are some.
+    pub fn locations(&self) -> Option<&Arc<Locations>> {
+        self.locations.as_ref()
+    }
+
+    /// Sets the databases of countries and network operators.
+    pub fn locating(mut self, locations: &Arc<Locations>) -> Self {
+        self.locations = (!locations.is_empty()).then(|| Arc::clone(locations));
+        self
+    }
+
     /// Routes a request that was received on this listener.
     pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
+        let routed = &Routed { locations: self.locations.as_ref(), ..*routed };
         if let Some(trusting) = &self.trusting
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
             && trusted.has(routed.client)
@@ -241,8 +260,8 @@ impl Router {
     }
 
     fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
-        if self.bans.has(routed.client) {
-            return (SiteResponse::Ready(site::banned(routed)), self.default_account(listener));
+        if let Some(verdict) = self.bans.verdict(routed.client) {
+            return (SiteResponse::Ready(site::banned(verdict, routed)), self.default_account(listener));
         }
         // ACME challenges are answered before all rules, because the CA has no password, and uses any host.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
@@ -292,6 +311,15 @@ impl Router {
     pub fn has_names(&self, listener: u16) -> bool {
         let hosts = self.listeners.get(usize::from(listener));
         hosts.is_some_and(|of| of.hosts.has_names())
+    }
+
+    /// Counts a message that cannot be parsed as a request, for bans by the rules of the default site.
+    #[cold]
+    pub fn count_malformed(&self, listener: u16, status: Status, client: LogClient, now: Now) {
+        let site = self.listeners[usize::from(listener)].hosts.default.as_ref();
+        if let Some(rules) = site.and_then(|site| site.rules.as_ref()) {
+            rules.count_malformed(status, client, now.monotonic_ms);
+        }
     }
 
     /// Log and metrics of a message that cannot be parsed as a request.

@@ -16,6 +16,7 @@ use crate::handler::{
     AuthorizationFuture, BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture, OwnedRequest,
     PassedOn, Response, Routed,
 };
+use crate::known_clients::ClaimFuture;
 use crate::metrics::HandlerKind;
 
 /// Reason for which a request goes on in a future.
@@ -24,6 +25,8 @@ enum RequestWait {
     Password(VerdictFuture),
     /// The authentication server of the rule with this index must decide.
     Authorization(AuthorizationFuture, usize),
+    /// The claim to be a crawler must be confirmed.
+    Claim(ClaimFuture),
     /// The outcome of a handler is pending.
     Handler(OutcomeFuture),
     /// A handler has passed the request on. Its filter waits for the response.
@@ -133,6 +136,13 @@ impl Site {
                         let routed = request.routed(false);
                         self.resume(&mut progress, &routed, |rules, passage| {
                             rules.on_authorization(decision, passage, &routed)
+                        })
+                    }
+                    RequestWait::Claim(confirmation) => {
+                        let verdict = confirmation.await;
+                        let routed = request.routed(false);
+                        self.resume(&mut progress, &routed, |rules, passage| {
+                            rules.on_confirmation(verdict, passage, &routed)
                         })
                     }
                     RequestWait::Handler(outcome) => match outcome.await {
@@ -285,6 +295,7 @@ impl Site {
             RuleDecision::Authorize(authorization, rule) => {
                 SiteResponse::Wait(RequestWait::Authorization(authorization, rule))
             }
+            RuleDecision::Confirm(confirmation) => SiteResponse::Wait(RequestWait::Claim(confirmation)),
             RuleDecision::Ask(question) => SiteResponse::Wait(RequestWait::Password(question.verify())),
         }
     }

@@ -12,8 +12,9 @@ use crate::config::{LogFilter, PathPattern, RouteConfig, RuleConditions};
 use crate::handler::gateway::script_paths;
 use crate::handler::{
     Body, BuiltResponse, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest,
-    PageFormat, Response, ResponsePace, Routed, add_error_page, error_response, not_found,
+    PageFormat, Response, ResponseEnding, ResponsePace, Routed, add_error_page, error_response, not_found,
 };
+use crate::known_clients::BanVerdict;
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
 use crate::traces::trace_id;
@@ -186,6 +187,9 @@ impl Site {
         if !response.reason.is_empty() {
             self.tell(response, routed);
         }
+        if response.ending != ResponseEnding::Normal {
+            return None;
+        }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that this server does not know gets 501, because 405 is about a single resource (RFC 9110,
             // section 15.6.2).
@@ -296,9 +300,25 @@ pub(super) fn validation(content: Bytes) -> Response {
     Response::Built(response)
 }
 
-/// Makes the response to a banned client.
-pub(super) fn banned(routed: &Routed<'_>) -> Response {
-    Response::Built(error_response(Status::FORBIDDEN, PageFormat::wanted_by(&routed.request)))
+/// Makes the response to a banned client. The connection of a proxy is kept, because it has requests of other clients.
+pub(super) fn banned(verdict: BanVerdict, routed: &Routed<'_>) -> Response {
+    let status = match verdict {
+        BanVerdict::Limit(_) => Status::TOO_MANY_REQUESTS,
+        BanVerdict::Reject | BanVerdict::Close | BanVerdict::Tarpit => Status::FORBIDDEN,
+    };
+    let ending = match verdict {
+        BanVerdict::Close if routed.proxied.is_none() => ResponseEnding::Close,
+        BanVerdict::Tarpit if routed.proxied.is_none() => ResponseEnding::Tarpit,
+        _ => ResponseEnding::Normal,
+    };
+    if ending != ResponseEnding::Normal {
+        return Response::Built(Box::new(BuiltResponse { ending, ..*BuiltResponse::new(status) }));
+    }
+    let mut response = error_response(status, PageFormat::wanted_by(&routed.request));
+    if let BanVerdict::Limit(wait_s) = verdict {
+        response.fields.push("Retry-After", wait_s.max(1).to_string());
+    }
+    Response::Built(response)
 }
 
 /// Makes the response of a listener without sites.

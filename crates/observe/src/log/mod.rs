@@ -37,7 +37,9 @@ use std::time::Duration;
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
 pub use event::{cause, event};
 pub use format::{LogTemplate, TemplateError, TemplateErrorKind, push_address};
-pub use record::{FtpFlags, FtpSubject, LogClient, LogId, LogNeeds, LogRecord, Subject, TlsRecord, UpstreamRecord};
+pub use record::{
+    BotRecord, FtpFlags, FtpSubject, LogClient, LogId, LogNeeds, LogRecord, Subject, TlsRecord, UpstreamRecord,
+};
 pub use recorder::Recorder;
 pub use server::{LineStyle, ServerLog, escaped};
 pub use syslog::FACILITIES;

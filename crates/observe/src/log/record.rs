@@ -61,6 +61,8 @@ pub struct LogRecord<'a> {
     pub request_id: &'a str,
     /// Trace and span of the request, if traces are on.
     pub trace: Option<(TraceId, SpanId)>,
+    /// Program and place of the client, as far as they are known.
+    pub bot: BotRecord<'a>,
     /// True if the whole response was sent.
     pub is_complete: bool,
     /// Status of the response.
@@ -85,6 +87,27 @@ pub struct TlsRecord<'a> {
     pub server_name: &'a str,
     /// Subject of the client's certificate (RFC 4514).
     pub client: &'a str,
+}
+
+/// Logged data of a client's program and place. Empty means unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BotRecord<'a> {
+    /// Class, by the handling of bots.
+    pub class: &'a str,
+    /// Score.
+    pub score: &'a str,
+    /// Crawler that the client claims to be, or agent that has signed the request.
+    pub name: &'a str,
+    /// Names of the signals, separated by commas.
+    pub signals: &'a str,
+    /// JA4 fingerprint of the TLS handshake.
+    pub ja4: &'a str,
+    /// Fingerprint of the beginning of an HTTP/2 connection.
+    pub http2_fingerprint: &'a str,
+    /// Country of the address.
+    pub country: &'a str,
+    /// Number of the autonomous system of the address.
+    pub asn: &'a str,
 }
 
 /// Logged data of the upstream server that a request was forwarded to. Times are in microseconds since the first
@@ -188,6 +211,8 @@ pub(super) struct Capture {
     pub(super) outcome: bool,
     /// Trace and span.
     pub(super) trace: bool,
+    /// The client's program and place.
+    pub(super) bot: bool,
     /// Further request fields that a template names.
     pub(super) fields: Vec<CapturedField>,
 }
@@ -220,6 +245,11 @@ impl LogNeeds<'_> {
     /// Bytes of a value that are logged; a longer one is cut and marked.
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
+    }
+
+    /// True if the client's program and place are logged.
+    pub fn has_bot(&self) -> bool {
+        self.capture.bot
     }
 
     /// Indices of the field lines that are logged.
@@ -297,6 +327,14 @@ impl Tag {
     const ABORTED: Self = Self(16);
     pub(super) const TRACE_ID: Self = Self(17);
     pub(super) const SPAN_ID: Self = Self(18);
+    pub(super) const BOT_CLASS: Self = Self(19);
+    pub(super) const BOT_SCORE: Self = Self(20);
+    pub(super) const BOT_NAME: Self = Self(21);
+    pub(super) const BOT_SIGNALS: Self = Self(22);
+    pub(super) const JA4: Self = Self(23);
+    pub(super) const HTTP2_FINGERPRINT: Self = Self(24);
+    pub(super) const COUNTRY: Self = Self(25);
+    pub(super) const ASN: Self = Self(26);
     /// First field that a template names; the next ones follow.
     const CAPTURED: Self = Self(128);
 
@@ -306,7 +344,7 @@ impl Tag {
 }
 
 /// Number of tags, including the unused 0, without those of captured fields.
-const TAGS: usize = Tag::SPAN_ID.0 as usize + 1;
+const TAGS: usize = Tag::ASN.0 as usize + 1;
 
 /// Fields that a template may name.
 pub(super) const CAPTURED_FIELDS_MAX: usize = 127;
@@ -365,6 +403,21 @@ pub(super) fn encode(record: &LogRecord<'_>, capture: &Capture, value_bytes_max:
     {
         push(Tag::TRACE_ID, trace_id.to_string().as_bytes());
         push(Tag::SPAN_ID, span_id.to_string().as_bytes());
+    }
+    if capture.bot {
+        let bot = &record.bot;
+        for (tag, text) in [
+            (Tag::BOT_CLASS, bot.class),
+            (Tag::BOT_SCORE, bot.score),
+            (Tag::BOT_NAME, bot.name),
+            (Tag::BOT_SIGNALS, bot.signals),
+            (Tag::JA4, bot.ja4),
+            (Tag::HTTP2_FINGERPRINT, bot.http2_fingerprint),
+            (Tag::COUNTRY, bot.country),
+            (Tag::ASN, bot.asn),
+        ] {
+            push(tag, first_line(text.as_bytes(), value_bytes_max));
+        }
     }
     // Names of users may contain any byte, because no parser restricts them. Few requests have one.
     if !record.user.is_empty() {

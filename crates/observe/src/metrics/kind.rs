@@ -111,6 +111,38 @@ kinds! {
 }
 
 kinds! {
+    /// Class of a request, by the handling of bots.
+    BotKind {
+        /// The score is too low for a challenge.
+        Visitor = "visitor",
+        /// The path needs no challenge.
+        Exempt = "exempt",
+        /// A challenge was passed.
+        Passed = "passed",
+        /// A crawler whose address is confirmed.
+        Crawler = "crawler",
+        /// An agent whose signature is valid.
+        Agent = "agent",
+        /// A challenge is the response.
+        Challenged = "challenged",
+        /// The request is rejected.
+        Rejected = "rejected",
+    }
+}
+
+kinds! {
+    /// Result of a challenge that a client has returned.
+    ChallengeResult {
+        /// Passed by a proof of work.
+        Work = "work",
+        /// Passed by waiting.
+        Wait = "wait",
+        /// Not passed.
+        Failed = "failed",
+    }
+}
+
+kinds! {
     /// Limit that a client reached, by the name of its option.
     Limit {
         /// All connections were in use, and some were closed to make room.

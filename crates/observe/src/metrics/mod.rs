@@ -19,7 +19,8 @@ pub use counter::Counter;
 pub use ftp::FtpMetrics;
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, upper_bound_us};
 pub use kind::{
-    CacheResult, Eviction, FtpDirection, HandlerKind, Limit, ModuleFailure, ShedReason, StatusClass, VersionKind,
+    BotKind, CacheResult, ChallengeResult, Eviction, FtpDirection, HandlerKind, Limit, ModuleFailure, ShedReason,
+    StatusClass, VersionKind,
 };
 pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;

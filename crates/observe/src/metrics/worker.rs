@@ -1,8 +1,8 @@
 use std::sync::OnceLock;
 
 use super::{
-    CacheResult, Counter, Eviction, FtpMetrics, HandlerKind, Histogram, Limit, NameSlot, ShedReason, StatusClass,
-    VersionKind,
+    BotKind, CacheResult, ChallengeResult, Counter, Eviction, FtpMetrics, HandlerKind, Histogram, Limit, NameSlot,
+    ShedReason, StatusClass, VersionKind,
 };
 
 /// Counters of one worker. Only the worker writes them; they share no cache line with other workers.
@@ -41,6 +41,8 @@ pub struct WorkerMetrics {
     limits: [Counter; Limit::ALL.len()],
     evictions: [Counter; Eviction::ALL.len()],
     sheds: [Counter; ShedReason::ALL.len()],
+    bots: [Counter; BotKind::ALL.len()],
+    challenges: [Counter; ChallengeResult::ALL.len()],
     sites: Box<[OnceLock<Box<SiteMetrics>>]>,
     upstreams: Box<[OnceLock<Box<UpstreamMetrics>>]>,
 }
@@ -130,6 +132,8 @@ impl WorkerMetrics {
             limits: row(),
             evictions: row(),
             sheds: row(),
+            bots: row(),
+            challenges: row(),
             sites: (0..site_slots).map(|_| OnceLock::new()).collect(),
             upstreams: (0..upstream_slots).map(|_| OnceLock::new()).collect(),
         }
@@ -183,6 +187,27 @@ impl WorkerMetrics {
     #[inline]
     pub fn on_limit(&self, limit: Limit) {
         self.limits[limit as usize].add(1);
+    }
+
+    /// Counts a request by its class.
+    #[inline]
+    pub fn on_bot(&self, kind: BotKind) {
+        self.bots[kind as usize].add(1);
+    }
+
+    /// Requests of this class.
+    pub fn bots(&self, kind: BotKind) -> u64 {
+        self.bots[kind as usize].get()
+    }
+
+    /// Counts a challenge that a client has returned.
+    pub fn on_challenge(&self, result: ChallengeResult) {
+        self.challenges[result as usize].add(1);
+    }
+
+    /// Challenges with this result.
+    pub fn challenges(&self, result: ChallengeResult) -> u64 {
+        self.challenges[result as usize].get()
     }
 
     /// Counts a shed request or handshake.

@@ -5,7 +5,8 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
+    BotCount, BotStatus, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus,
+    EvictionCount, FtpStatus,
     FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
     PlaceStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus,
     StatusReport, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,

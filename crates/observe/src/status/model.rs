@@ -59,6 +59,8 @@ pub struct StatusReport {
     pub spans: Option<SpanStatus>,
     /// Limits that clients reached.
     pub limits: Vec<LimitCount>,
+    /// Handling of bots.
+    pub bots: BotStatus,
     /// Limit of connections, and the clients with the most.
     pub places: PlaceStatus,
     /// Connections closed to make room for others.
@@ -491,6 +493,28 @@ pub struct SpanStatus {
 pub struct LimitCount {
     /// Name of the option.
     pub limit: String,
+    /// Number of times.
+    pub count: u64,
+}
+
+/// Handling of bots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BotStatus {
+    /// Requests by class.
+    pub requests: Vec<BotCount>,
+    /// Challenges that clients have returned, by result.
+    pub challenges: Vec<BotCount>,
+    /// Connections in the tarpit.
+    pub tarpitted: u64,
+}
+
+/// Count by class or result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BotCount {
+    /// Class or result.
+    pub kind: String,
     /// Number of times.
     pub count: u64,
 }

@@ -197,6 +197,16 @@ fn write_counts(status: &StatusReport, text: &mut Text) {
     for limit in &status.limits {
         text.sample("_total", &[("limit", &limit.limit)], limit.count);
     }
+    text.counter("tailcoat_bot_requests", "Requests by class, of sites with `bots`.");
+    for class in &status.bots.requests {
+        text.sample("_total", &[("class", &class.kind)], class.count);
+    }
+    text.counter("tailcoat_bot_challenges", "Challenges that clients have returned, by result.");
+    for result in &status.bots.challenges {
+        text.sample("_total", &[("result", &result.kind)], result.count);
+    }
+    text.gauge("tailcoat_tarpit_connections", "Connections in the tarpit.");
+    text.sample("", &[], status.bots.tarpitted);
     text.gauge("tailcoat_connection_places", "Limit of client connections, without those reserved for monitoring.");
     text.sample("", &[], status.places.places);
     text.counter("tailcoat_connections_evicted", "Connections closed to make room for others, by their state.");

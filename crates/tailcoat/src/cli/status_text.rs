@@ -296,6 +296,12 @@ impl StatusText<'_> {
         if !hit.is_empty() {
             lines.push(format!("limits hit  {}", hit.join(", ")));
         }
+        let classes = self.status.bots.requests.iter().filter(|class| class.count > 0);
+        let classes: Vec<_> = classes.map(|class| format!("{} {}", class.kind, class.count)).collect();
+        if !classes.is_empty() {
+            let tarpitted = self.status.bots.tarpitted;
+            lines.push(format!("bots        {}   {tarpitted} in the tarpit", classes.join(", ")));
+        }
         let evicted = self.status.evictions.iter().filter(|eviction| eviction.count > 0);
         let evicted: Vec<_> = evicted.map(|eviction| format!("{} {}", eviction.awaited, eviction.count)).collect();
         if !evicted.is_empty() {

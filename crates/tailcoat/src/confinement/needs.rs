@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -218,6 +218,10 @@ fn add_server(config: &Config, files: &mut Collected) {
     if let Some(socket) = &config.server.control_socket {
         files.add_file(socket, Rights::Sockets);
     }
+    let knowledge = &config.server.client_knowledge;
+    let keys = knowledge.crowdsec.as_ref().map(|crowdsec| &crowdsec.key_file);
+    let known = knowledge.countries.iter().chain(&knowledge.systems).chain(keys);
+    known.for_each(|path| files.add_file(path, Rights::Read));
     config.server.trusted_proxies_files.iter().for_each(|path| files.add_file(path, Rights::Read));
     for log in config.access_logs() {
         if let AccessLogTarget::File(path) = &log.target {
@@ -268,6 +272,8 @@ fn add_site(site: &SiteConfig, files: &mut Collected) {
 }
 
 fn add_rules(rules: &RulesConfig, files: &mut Collected) {
+    let bots = rules.bots.iter().flatten();
+    bots.flat_map(|bots| bots.files().chain(&bots.key_file)).for_each(|path| files.add_file(path, Rights::Read));
     rules.clients.iter().flat_map(|rule| &rule.files).for_each(|path| files.add_file(path, Rights::Read));
     rules.passwords.iter().filter_map(|rule| rule.file.as_ref()).for_each(|path| files.add_file(path, Rights::Read));
 }
@@ -387,7 +393,13 @@ fn looks_up_names(config: &Config) -> bool {
     });
     let looks_for_collector =
         collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
-    upstreams || sends_requests || looks_for_collector || looks_for_syslog || config.has_automatic_certificates()
+    let mut rules = config.sites.iter().map(|site| &site.rules).chain([&config.rules]);
+    let confirms_crawlers = rules.any(|rules| rules.bots.as_ref().is_some_and(Option::is_some));
+    let crowdsec = config.server.client_knowledge.crowdsec.as_ref();
+    let looks_for_crowdsec = crowdsec.is_some_and(|crowdsec| crowdsec.authority.parse::<SocketAddr>().is_err());
+    let of_clients = confirms_crawlers || looks_for_crowdsec;
+    let of_logs = looks_for_collector || looks_for_syslog;
+    upstreams || sends_requests || of_logs || of_clients || config.has_automatic_certificates()
 }
 
 /// Syslogs of other machines.
@@ -402,6 +414,7 @@ fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
     has_collector
         || remote_logs(config).next().is_some()
+        || config.server.client_knowledge.crowdsec.is_some()
         || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
 }
 

@@ -18,6 +18,7 @@ use crate::connection::{
 };
 use crate::disk_cache::DiskStore;
 use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
+use crate::known_clients::Bans;
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -25,7 +26,6 @@ use crate::modules::{Modules, Patience};
 use crate::object_cache::ObjectStore;
 use crate::observer::Observer;
 use crate::overload::SharedOverload;
-use crate::routing::Bans;
 use crate::routing::rules::AllRules;
 use crate::spawner::Spawner;
 use crate::spool::{SpoolLimits, SpoolStore};
@@ -366,7 +366,7 @@ impl Lasting {
             quic_keys: Arc::new(quic_keys),
             client_limit: Arc::default(),
             qlog: Arc::default(),
-            bans: Arc::default(),
+            bans: Arc::new(Bans::with_decisions()),
             spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),
             confined,
             kernel_tls: None,

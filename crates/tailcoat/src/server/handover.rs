@@ -31,9 +31,10 @@ use serde::{Deserialize, Serialize};
 use super::datagrams::DatagramOffer;
 use super::listeners::HandedOverSockets;
 use super::lives::Life;
+use crate::config::BanAction;
 use crate::config::{Listen, Network, network_from_text};
 use crate::connection::QuicKeys;
-use crate::routing::Bans;
+use crate::known_clients::Bans;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
 
@@ -55,7 +56,7 @@ const STOPPED: &str = "taken";
 /// Limit of bans per message.
 const BANS_PER_MESSAGE: usize = 1_000;
 
-/// Banned networks, each with the seconds left.
+/// Banned networks, each with the seconds left. The action follows the network after a space, unless it is `reject`.
 pub(super) type BanList = Vec<(String, u64)>;
 
 /// Everything that the old process offers.
@@ -116,16 +117,21 @@ pub(super) struct HandoverSender(OwnedFd);
 /// Present bans, in lists that fit a message each.
 pub(super) fn ban_lists(bans: &Bans) -> Vec<BanList> {
     // Rounds up to a full second, so that a handover never ends a ban.
-    let reported = |(network, left): &(Network, Duration)| (network.to_string(), left.as_secs() + 1);
+    let reported = |(network, left, action): &(Network, Duration, BanAction)| {
+        let action = if *action == BanAction::Reject { String::new() } else { format!(" {action}") };
+        (format!("{network}{action}"), left.as_secs() + 1)
+    };
     bans.list().chunks(BANS_PER_MESSAGE).map(|some| some.iter().map(reported).collect()).collect()
 }
 
 /// Replaces the present bans with those of `lists`.
 pub(super) fn restore_bans(bans: &Bans, lists: &[BanList]) {
-    let listed = lists
-        .iter()
-        .flatten()
-        .filter_map(|(network, seconds)| Some((network_from_text(network).ok()?, Duration::from_secs(*seconds))));
+    let listed = lists.iter().flatten().filter_map(|(text, seconds)| {
+        let (network, action) = text.split_once(' ').unwrap_or((text, "reject"));
+        // An action of a later version is one of this.
+        let action = BanAction::from_text(action).unwrap_or_default();
+        Some((network_from_text(network).ok()?, Duration::from_secs(*seconds), action))
+    });
     bans.replace(listed);
 }
 

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, spawn};
 use super::assembly::{Assembly, Lasting};
 use super::fleet::{FleetHandle, SharedChange};
 use crate::acme;
-use crate::control::ControlOrder;
+use crate::known_clients::{self, Kept};
 use crate::log::event;
 use crate::modules::{self, Modules};
 use crate::status::StoreStatus;
@@ -24,6 +24,8 @@ pub(super) struct Keepers {
     /// Interval of checks for changed certificate files.
     certificate_check_interval: Duration,
     modules: Option<(Arc<Modules>, AbortHandle)>,
+    /// Task that keeps knowledge about clients up to date.
+    known_clients: Option<AbortHandle>,
     /// Set when the configuration has automatic certificates.
     certificates: Option<acme::Keeper>,
     /// Set when the configuration has a store.
@@ -46,6 +48,7 @@ impl Keepers {
             upstreams: Vec::new(),
             certificate_check_interval: Duration::ZERO,
             modules: None,
+            known_clients: None,
             certificates: None,
             fleet: None,
             shared_changes,
@@ -59,7 +62,7 @@ impl Keepers {
         self.sites.send_replace(kept_sites(assembly));
         self.keep_upstreams(assembly);
         self.keep_modules(assembly);
-        self.keep_store(assembly, lasting);
+        self.keep_known_clients(assembly, lasting);
         match &self.certificates {
             Some(keeper) => keeper.apply(certificates),
             None if certificates.is_empty() => {}
@@ -140,6 +143,26 @@ impl Keepers {
         }
         let kept = modules::keep(Arc::clone(modules), assembly.parts.config.modules.check_interval);
         self.modules = Some((Arc::clone(modules), spawn(kept).abort_handle()));
+    }
+}
+
+impl Keepers {
+    fn keep_known_clients(&mut self, assembly: &Assembly, lasting: &Lasting) {
+        if let Some(task) = self.known_clients.take() {
+            task.abort();
+        }
+        let rules = &assembly.parts.rules;
+        let (lists, claims) = rules.known_clients();
+        let crowdsec = assembly.parts.config.server.client_knowledge.crowdsec.clone();
+        if crowdsec.is_none() {
+            lasting.bans.end_decisions();
+        }
+        if lists.is_empty() && rules.locations.is_empty() && crowdsec.is_none() {
+            return;
+        }
+        let (locations, bans) = (Arc::clone(&rules.locations), Arc::clone(&lasting.bans));
+        let kept = Kept { lists, claims, locations, crowdsec, bans };
+        self.known_clients = Some(spawn(known_clients::keep(kept, lasting.server_log.clone())).abort_handle());
     }
 }
 

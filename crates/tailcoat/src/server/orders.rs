@@ -296,10 +296,16 @@ impl Server {
     }
 
     fn list_bans(&self) -> ControlReport {
-        let lines = self.lasting.bans.list().into_iter().map(|(network, left)| {
+        let line = |network: config::Network, left: Duration, note: &str| {
             let left = Duration::from_secs(left.as_secs().max(1));
-            format!("{network}  {}\n", config::format_duration(left))
+            format!("{network}  {}{note}\n", config::format_duration(left))
+        };
+        let own = self.lasting.bans.list().into_iter().map(|(network, left, action)| match action {
+            config::BanAction::Reject => line(network, left, ""),
+            action => line(network, left, &format!("  {action}")),
         });
-        ControlReport::Done(lines.collect())
+        let decided = self.lasting.bans.list_decisions().into_iter();
+        let decided = decided.map(|(network, left)| line(network, left, "  crowdsec"));
+        ControlReport::Done(own.chain(decided).collect())
     }
 }

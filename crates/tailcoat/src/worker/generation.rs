@@ -7,12 +7,13 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::connection::{Generation, KernelTls, ListenerState, Shares};
 use crate::handler::{Encoders, SharedSite};
+use crate::known_clients::Bans;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
 use crate::object_cache::WorkerCache;
 use crate::overload::Overload;
 use crate::routing::rules::{AllRules, RequestIds, Rules};
-use crate::routing::{Bans, Router, SiteSetup};
+use crate::routing::{Router, SiteSetup};
 use crate::tls::Validations;
 use crate::traces::Tracer;
 use crate::upstream::{SharedUpstream, Upstream};
@@ -131,6 +132,7 @@ impl GenerationBuilder {
         let router = Router::with_routes(setups, &plan.listener_sites, routes).trusting(&parts.rules, &self.ids);
         let router =
             router.validated(parts.validations.as_ref()).banning(&plan.bans).tracing(parts.tracer.as_ref(), &self.ids);
+        let router = router.locating(&parts.rules.locations);
         let config = &parts.config;
         let tells_destinations = config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
             || config.gateways().next().is_some();
@@ -138,6 +140,7 @@ impl GenerationBuilder {
         generation.http_versions = config.server.http_versions;
         generation.server_field = config.server.server_field;
         generation.tells_destinations = tells_destinations;
+        generation.wants_fingerprints = config.takes_fingerprints();
         generation.kernel_tls = plan.kernel_tls;
         generation.listeners.clone_from(&plan.listeners);
         generation.connections_max = plan.connections_max;

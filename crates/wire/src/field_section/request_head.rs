@@ -26,6 +26,8 @@ pub struct IncomingRequest<StreamId> {
     pub is_https: bool,
     /// Priority of the response.
     pub priority: Priority,
+    /// Offsets of the pseudo-fields' values in the text, by kind: method, authority, scheme, path.
+    pseudo_starts: [Option<u32>; 4],
     form: TargetForm,
     path: Span,
     query: Option<Span>,
@@ -38,6 +40,14 @@ impl<StreamId> IncomingRequest<StreamId> {
         let (path, query) = (self.path.of(text), self.query.map(|query| query.of(text)));
         let host = if self.form == TargetForm::Authority { self.host(text) } else { None };
         RequestTarget { form: self.form, host, path, query }
+    }
+
+    /// First letters of the pseudo-fields, in the order in which the client has sent them: `m`, `a`, `s` and `p`.
+    pub fn pseudo_fields(&self) -> Vec<u8> {
+        let named = self.pseudo_starts.iter().zip(*b"masp");
+        let mut sent: Vec<(u32, u8)> = named.filter_map(|(start, letter)| Some(((*start)?, letter))).collect();
+        sent.sort_unstable();
+        sent.into_iter().map(|(_, letter)| letter).collect()
     }
 
     /// Settles the priority of the request and its stream. RFC 9218, section 7: an earlier PRIORITY_UPDATE overrides the
@@ -247,6 +257,8 @@ fn check_head<StreamId>(
         protocol,
         is_https,
         priority,
+        pseudo_starts: [pseudo.method, pseudo.authority, pseudo.scheme, pseudo.path]
+            .map(|value| value.map(|value| value.start() as u32)),
         form,
         path,
         query,

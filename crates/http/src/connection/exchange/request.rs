@@ -146,6 +146,8 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         }
         // A response to HEAD has no content, even if it is an error (RFC 9110, section 9.3.2).
         let asked = if head.method == Method::Head { RequestedContent::HeadOnly } else { RequestedContent::Content };
+        let (listener, client) = (self.client.listener, self.client.client);
+        turn.context.generation().router.count_malformed(listener, rejection.status, client, turn.now);
         let account = turn.context.generation().router.default_account(self.client.listener);
         let response = Response::Built(error_response(rejection.status, PageFormat::Html));
         self.respond_rejected(stream, asked, response, &account, streams, turn);

@@ -15,8 +15,10 @@ use super::stream_exchanges::ListMarks;
 use super::tunnel::StreamTunnel;
 use super::{ExchangeTurn, HttpStreams, StreamExchanges, StreamFault, StreamKey};
 use crate::connection::Context;
-use crate::connection::record::{CLIENT_GONE, LoggedResponse, is_hit, record};
-use crate::handler::{Body, ChangedResponse, Now, OwnedRequest, Response, Routed, Segment, content_slice};
+use crate::connection::record::{CLIENT_GONE, LoggedResponse, NO_RESPONSE, is_hit, record};
+use crate::handler::{
+    Body, ChangedResponse, Now, OwnedRequest, Response, ResponseEnding, Routed, Segment, content_slice,
+};
 use crate::log::Subject;
 use crate::metrics::HandlerKind;
 use crate::object_cache::{CachedObject, ObjectContent};
@@ -57,6 +59,22 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         streams: &mut S,
         turn: &mut ExchangeTurn<'_>,
     ) {
+        if response.ending() != ResponseEnding::Normal {
+            self.ending = response.ending();
+            let (link, handler) = (routed.link.get(), routed.link.handler());
+            let Some(status) = Status::new(NO_RESPONSE) else { return };
+            let logged = LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: true };
+            let subject = Subject::Request(routed.request);
+            return record(
+                turn.context,
+                self.client.peer(),
+                &account,
+                subject,
+                routed.host,
+                logged,
+                routed.now..turn.now,
+            );
+        }
         let is_hit = is_hit(&response);
         let Some(ResponseStart { status, content }) =
             begin((stream, asked, self.client.alternative()), response, false, streams, turn)
@@ -139,6 +157,12 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         streams: &mut S,
         turn: &ExchangeTurn<'_>,
     ) {
+        if response.ending() != ResponseEnding::Normal {
+            self.ending = response.ending();
+            let status = Status::new(NO_RESPONSE);
+            self.at(index).reply = status.map(|status| SentHead { status, is_hit: false });
+            return;
+        }
         let exchange = self.at(index);
         let (stream, asked) = (exchange.stream, exchange.asked);
         let tunnel = response.take_tunnel().filter(|_| asked == RequestedContent::Protocol);

@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
+use bots::fingerprint::http2_of_bytes;
 use bytes::Bytes;
 use wire::h1::MessageRejection;
 
@@ -11,7 +12,7 @@ use super::wakers::WokenStreams;
 use super::{ExchangeClient, ExchangeTurn, HttpStreams, StreamKey};
 use crate::connection::Context;
 use crate::connection::live::Live;
-use crate::handler::Now;
+use crate::handler::{Now, ResponseEnding};
 
 /// Exchanges of a connection, by stream. Only exchanges that have something to do are visited.
 pub(crate) struct StreamExchanges<Id: StreamKey> {
@@ -23,6 +24,8 @@ pub(crate) struct StreamExchanges<Id: StreamKey> {
     lists: Option<Box<StreamLists<Id>>>,
     /// True if the client may accept more content than at the last call of `drive`.
     has_window_news: bool,
+    /// End of the connection in place of a response.
+    pub(super) ending: ResponseEnding,
 }
 
 /// Streams to visit. An entry of an exchange that has ended, or was visited before, has no effect.
@@ -57,9 +60,30 @@ pub(super) struct ListMarks {
 pub(crate) struct ContentLost;
 
 impl<Id: StreamKey> StreamExchanges<Id> {
+    /// Takes the fingerprint of an HTTP/2 connection over TLS from its first bytes.
+    pub fn note_beginning(&self, beginning: &[u8], pseudo_fields: &[u8]) {
+        if let Some(tls) = &self.client.tls
+            && let Some(text) = http2_of_bytes(beginning, pseudo_fields)
+        {
+            let _ = tls.http2.set(text.into());
+        }
+    }
+
+    /// End of the connection in place of a response.
+    pub fn ending(&self) -> ResponseEnding {
+        self.ending
+    }
+
     /// Makes the exchanges of a connection that has received nothing.
     pub(crate) fn new(client: ExchangeClient) -> Self {
-        Self { client, row: VecDeque::new(), woken: None, lists: None, has_window_news: false }
+        Self {
+            client,
+            row: VecDeque::new(),
+            woken: None,
+            lists: None,
+            has_window_news: false,
+            ending: ResponseEnding::Normal,
+        }
     }
 
     /// Client of the connection.

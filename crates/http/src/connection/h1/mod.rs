@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Framing, H1Event, H1ServerConnection, InputLimits};
@@ -23,6 +24,7 @@ use super::arrival::{Arrived, NO_PLACE, REQUEST_TIMEOUT, route};
 use super::group::Turn;
 use super::lingering::poll_lingering;
 use super::output::Output;
+use super::tarpit::TarpitConnection;
 use super::transmit::send_now;
 use super::{ConnectionScratch, ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
@@ -147,6 +149,23 @@ impl H1Connection {
         self.following == H1Following::Http2
     }
 
+    /// True if the connection must be kept without a response.
+    pub fn is_for_tarpit(&self) -> bool {
+        self.following == H1Following::Tarpit
+    }
+
+    /// Converts the connection to one in the tarpit; `None` if that is full.
+    pub fn into_tarpit(mut self) -> Option<TarpitConnection> {
+        let limits = self.context.generation().limits.tarpit;
+        let bans = Arc::clone(self.context.generation().router.ban_table());
+        let Some(place) = bans.take_tarpit_place(limits.connections_max) else {
+            self.close();
+            return None;
+        };
+        let Self { socket, client, slot, context, tls, .. } = self;
+        Some(TarpitConnection::new(socket.into_socket(), client, slot, tls.is_none(), place, context))
+    }
+
     /// Converts the connection for another version of HTTP; returns its listener and context, too.
     pub(crate) fn into_opened(self) -> (OpenedConnection, u16, Rc<Context>) {
         let Self { socket, client, destination, tls, kept, slot, listener, context, .. } = self;
@@ -248,7 +267,11 @@ impl H1Connection {
                     self.socket.end();
                     return Poll::Ready(Ok(()));
                 }
-                (H1Output::AwaitRequest, H1Following::Http2) => return Poll::Ready(Ok(())),
+                (H1Output::AwaitRequest, H1Following::Http2 | H1Following::Tarpit) => return Poll::Ready(Ok(())),
+                (H1Output::AwaitRequest, H1Following::Dropped) => {
+                    self.socket.abort_on_close();
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
     }
@@ -420,8 +443,10 @@ impl H1Connection {
             }
         }
         if at < filled {
-            if self.following.is_closed() {
+            if self.following == H1Following::Nothing {
                 self.following.close_lingering();
+            } else if self.following.is_closed() {
+                // Other input is dropped with the connection.
             } else {
                 self.has_unseen_input = !self.output.is_idle();
                 self.kept = input[at..].to_vec();

@@ -7,15 +7,16 @@ use std::task::{Context as Task, Poll};
 use wire::h1::MessageRejection;
 use wire::http::{Method, Status, Version};
 
+use super::states::H1Following;
 use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
 use crate::connection::exchange::{AlternativeService, RESPONSES_WITH_ALTERNATIVE};
 use crate::connection::output::{EncodingContext, Persistence};
-use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
+use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, NO_RESPONSE, is_hit, record};
 use crate::connection::transfer_rate::TransferMeter;
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{ConnectionStage, Context};
-use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, error_response};
+use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, ResponseEnding, Routed, error_response};
 use crate::log::Subject;
 use crate::metrics::{HandlerKind, Limit};
 use crate::routing::RequestAccount;
@@ -53,6 +54,10 @@ impl H1Connection {
         account: RequestAccount,
         turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
+        if response.ending() != ResponseEnding::Normal {
+            self.end_without_response(incoming, response.ending(), &account, turn.now);
+            return Ok(());
+        }
         let tunnel = response.take_tunnel();
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
         let H1Turn { context, task, output, now, .. } = turn;
@@ -116,6 +121,24 @@ impl H1Connection {
         sent
     }
 
+    /// Ends the connection in place of a response.
+    #[cold]
+    fn end_without_response(
+        &mut self,
+        incoming: &Incoming<'_>,
+        ending: ResponseEnding,
+        account: &RequestAccount,
+        now: Now,
+    ) {
+        self.following = if ending == ResponseEnding::Tarpit { H1Following::Tarpit } else { H1Following::Dropped };
+        self.receiving = None;
+        let Some(status) = Status::new(NO_RESPONSE) else { return };
+        let Routed { request, host, now: received, link, .. } = incoming.routed;
+        let (link, handler) = (link.get(), link.handler());
+        let logged = LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: true };
+        self.record(account, Subject::Request(request), host, logged, received, now);
+    }
+
     /// Decides if another request may follow; if not, stops reading.
     fn persistence(
         &mut self,
@@ -174,6 +197,7 @@ impl H1Connection {
                 self.record(&account, subject, request.host(), logged, request.received(), *now);
             }
             None => {
+                context.generation().router.count_malformed(self.listener, rejection.status, self.client, *now);
                 let account = context.generation().router.default_account(self.listener);
                 let logged =
                     LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };

@@ -17,6 +17,10 @@ pub(super) enum H1Following {
     Remains,
     /// The client speaks HTTP/2, so this connection object ends.
     Http2,
+    /// The connection is closed without a response.
+    Dropped,
+    /// The connection is kept without a response.
+    Tarpit,
 }
 
 impl H1Following {

@@ -13,6 +13,7 @@ mod time_limits;
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 use std::time::Duration;
 
@@ -25,9 +26,10 @@ use super::exchange::{
     StreamExchanges, message_limits,
 };
 use super::lingering::poll_lingering;
+use super::tarpit::TarpitConnection;
 use super::{ConnectionScratch, Context, OpenedConnection, Socket, Transport};
 use crate::config;
-use crate::handler::Now;
+use crate::handler::{Now, ResponseEnding};
 use crate::memory_budget::Charge;
 
 /// Bytes of output gathered before they are sent: four full TLS records in one system call.
@@ -60,6 +62,8 @@ pub(crate) struct H2Connection {
     exchanges: StreamExchanges<StreamId>,
     /// Bytes that the exchanges held at the last poll.
     exchange_bytes: usize,
+    /// First bytes of the client, until its first request, if a fingerprint is wanted.
+    beginning: Option<Vec<u8>>,
     /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
     clocks: ConnectionClocks,
@@ -152,6 +156,7 @@ impl H2Connection {
         let (now, number) = (context.clock.now(), context.next_connection_number());
         let destination = destination.map(OnceCell::from).unwrap_or_default();
         let limits = Rc::clone(&context.generation().h2_limits);
+        let beginning = context.generation().wants_fingerprints.then(Vec::new);
         Self {
             socket: transport,
             wire: H2ServerConnection::new(time(now), &limits),
@@ -175,6 +180,7 @@ impl H2Connection {
                 listener,
             }),
             exchange_bytes: 0,
+            beginning,
             held: None,
             clocks: ConnectionClocks::new(now),
             context,
@@ -190,6 +196,24 @@ impl H2Connection {
     pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
         self.drive(task).map(|_| ())
+    }
+
+    /// True if the connection must be kept without a response.
+    pub fn is_for_tarpit(&self) -> bool {
+        self.exchanges.ending() == ResponseEnding::Tarpit
+    }
+
+    /// Converts the connection to one in the tarpit, which ends its other requests; `None` if that is full.
+    pub fn into_tarpit(mut self) -> Option<TarpitConnection> {
+        let limits = self.context.generation().limits.tarpit;
+        let bans = Arc::clone(self.context.generation().router.ban_table());
+        let Some(place) = bans.take_tarpit_place(limits.connections_max) else {
+            self.close();
+            return None;
+        };
+        let (slot, client) = (self.exchanges.client().slot, self.client());
+        self.exchanges.end_all(&self.context, self.context.clock.now());
+        Some(TarpitConnection::new(self.socket.into_socket(), client, slot, false, place, self.context))
     }
 
     /// Closes the connection in any state. Must be called once.
@@ -227,6 +251,14 @@ impl H2Connection {
         let request = RequestBuffers { head, text, path, host };
         self.drive_turn(&mut ReceiveBuffers { input, request }, turn)?;
         turn.output.suspend(&mut self.unsent);
+        match self.exchanges.ending() {
+            ResponseEnding::Normal => {}
+            ResponseEnding::Close => {
+                self.socket.abort_on_close();
+                return Poll::Ready(Ok(()));
+            }
+            ResponseEnding::Tarpit => return Poll::Ready(Ok(())),
+        }
         if self.state == H2ConnectionState::Evicted {
             return Poll::Ready(Ok(()));
         }

@@ -8,6 +8,9 @@ use wire::h2::{H2IncomingRequest, ServerEvent};
 use super::{H2Connection, H2ConnectionState, H2Turn, OUTPUT_BYTES};
 use crate::connection::exchange::RequestBuffers;
 
+/// Bytes of a client's beginning that a fingerprint is made of; some 200 in browsers.
+const BEGINNING_BYTES_MAX: usize = 1024;
+
 /// Buffers of the worker thread for reading requests.
 pub(super) struct ReceiveBuffers<'a> {
     pub(super) input: &'a mut Vec<u8>,
@@ -36,6 +39,11 @@ impl H2Connection {
                 }
                 Poll::Pending => return Ok(false),
             }
+        }
+        if let Some(beginning) = &mut self.beginning {
+            let kept = &self.kept[..if self.has_unseen_input { self.kept.len() } else { 0 }];
+            let fresh = kept.iter().chain(&buffers.input[self.kept.len()..filled]);
+            beginning.extend(fresh.take(BEGINNING_BYTES_MAX.saturating_sub(beginning.len())));
         }
         buffers.input[..self.kept.len()].copy_from_slice(&self.kept);
         self.kept = Vec::new();
@@ -101,6 +109,9 @@ impl H2Connection {
         buffers: &mut ReceiveBuffers<'_>,
         turn: &mut H2Turn<'_>,
     ) -> io::Result<()> {
+        if let Some(beginning) = self.beginning.take() {
+            self.exchanges.note_beginning(&beginning, &request.pseudo_fields());
+        }
         self.count_request(turn);
         let (mut streams, exchange_turn) = turn.streams(&mut self.wire, &self.socket);
         self.exchanges.on_request(request, &mut buffers.request, &mut streams, exchange_turn);

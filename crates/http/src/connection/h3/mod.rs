@@ -27,6 +27,7 @@ use super::live::Live;
 use super::quic::QuicTransport;
 use super::{ConnectionScratch, Context};
 use crate::config;
+use crate::handler::ResponseEnding;
 use crate::log::LogClient;
 use crate::memory_budget::Charge;
 use crate::tls::{QuicHandshake, TlsInfo};
@@ -154,7 +155,9 @@ impl H3WorkerConnection {
         };
         self.streams.now = Duration::from_millis(now.monotonic_ms);
         self.drive(turn);
-        let is_over = self.streams.transport.is_drained() || self.state == H3ConnectionState::Evicted;
+        // A connection of QUIC has no socket of its own to keep: its client waits for packets that do not come.
+        let is_dropped = self.exchanges.ending() != ResponseEnding::Normal;
+        let is_over = is_dropped || self.streams.transport.is_drained() || self.state == H3ConnectionState::Evicted;
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 

@@ -34,6 +34,7 @@ fn forwarded_for(
         tls: None,
         proxied,
         trace: None,
+        locations: None,
         link: &ClientLinkCell::default(),
         has_next: false,
         now: Now::read(),

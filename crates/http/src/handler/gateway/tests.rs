@@ -36,6 +36,7 @@ fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut GatewayCo
         tls: None,
         proxied: None,
         trace: None,
+        locations: None,
         link: &ClientLinkCell::default(),
         has_next: false,
         now: Now::read(),

@@ -316,6 +316,7 @@ mod tests {
             tls: None,
             proxied,
             trace: None,
+            locations: None,
             link: &ClientLinkCell::default(),
             has_next: false,
             now: Now::read(),

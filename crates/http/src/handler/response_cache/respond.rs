@@ -8,7 +8,7 @@ use wire::http::{ContentCoding, Fields, KnownField, Status, date};
 use super::ResponseCacheInner;
 use crate::handler::compression::{add_vary, is_compressed};
 use crate::handler::part::{Part, content_slice, multipart, select_part, without_content_fields};
-use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Routed};
+use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, ResponseEnding, Routed};
 use crate::object_cache::{CachedObject, Object, ObjectContent, StoredResponse};
 
 /// Parameters of Cache-Status for steps other than the lookup (RFC 9211, section 2).
@@ -93,6 +93,7 @@ impl ResponseCacheInner {
             forwarded: Some(forwarded(status)),
             reason: "",
             compression: self.shared.compression(),
+            ending: ResponseEnding::Normal,
         }))
     }
 }

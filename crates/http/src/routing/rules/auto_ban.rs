@@ -6,11 +6,11 @@ use wire::http::Status;
 
 use super::rate_table::RateTable;
 use super::{KeyHasher, RoutedFacts, TrustedProxies, Visit};
-use crate::config::{AutoBan, Network, ServerSettings, format_duration, unmapped};
+use crate::config::{AutoBan, Network, PathPattern, ServerSettings, format_duration, unmapped};
 use crate::handler::{Response, Routed};
+use crate::known_clients::{Bans, TooManyBans};
 use crate::log::{LogClient, ServerLog, event};
 use crate::metrics::Limit;
-use crate::routing::{Bans, TooManyBans};
 
 /// Rules of a site by which clients are banned, with the counts of their rejections.
 pub(super) struct AutoBans {
@@ -59,25 +59,44 @@ impl AutoBans {
             {
                 continue;
             }
-            let (time, code) = (format_duration(rule.time), status.code());
-            let facts: &[(_, &dyn std::fmt::Display)] =
-                &[("network", &network), ("time", &time), ("status", &code), ("rejections", &rule.rate.count)];
-            if rule.is_dry_run {
-                self.server_log.warn(event("client would be banned", facts), "remove `dry-run` to ban such clients");
-                continue;
+            self.ban(rule, status, network, Some(visit), bans);
+        }
+    }
+
+    /// Counts a message that cannot be parsed as a request. Rules for some paths, or with a condition, do not apply to it.
+    #[cold]
+    pub fn count_malformed(&self, status: Status, client: LogClient, now_ms: u64, bans: &Bans) {
+        let Some(network) = self.network_of(client) else { return };
+        for (rule, table) in &self.rules {
+            let is_for = rule.path == PathPattern::Any && rule.when.is_none() && rule.statuses.contains(&status);
+            if is_for && table.take(self.hasher.of_client(client), now_ms).is_err() {
+                self.ban(rule, status, network, None, bans);
             }
-            match bans.ban_automatically(network, rule.time) {
-                Ok(true) => {
+        }
+    }
+
+    fn ban(&self, rule: &AutoBan, status: Status, network: Network, visit: Option<&Visit>, bans: &Bans) {
+        let (time, code) = (format_duration(rule.time), status.code());
+        let facts: &[(_, &dyn std::fmt::Display)] =
+            &[("network", &network), ("time", &time), ("status", &code), ("rejections", &rule.rate.count)];
+        if rule.is_dry_run {
+            return self
+                .server_log
+                .warn(event("client would be banned", facts), "remove `dry-run` to ban such clients");
+        }
+        match bans.ban_automatically(network, rule.time, rule.action) {
+            Ok(true) => {
+                if let Some(visit) = visit {
                     visit.note_limit(Limit::AutoBan);
-                    self.server_log.info(event("client banned by `auto-ban`", facts));
                 }
-                // A concurrent request was first.
-                Ok(false) => {}
-                Err(TooManyBans) => self.server_log.warn(
-                    event("a client could not be banned, because too many are", facts),
-                    "use `rate-limit`, or `tailcoat ban` for the networks that most are from",
-                ),
+                self.server_log.info(event("client banned by `auto-ban`", facts));
             }
+            // A concurrent request was first.
+            Ok(false) => {}
+            Err(TooManyBans) => self.server_log.warn(
+                event("a client could not be banned, because too many are", facts),
+                "use `rate-limit`, or `tailcoat ban` for the networks that most are from",
+            ),
         }
     }
 

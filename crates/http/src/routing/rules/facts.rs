@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use expression::{Fact, FactSource, TlsFact, unmapped};
+use expression::{BotFact, Fact, FactSource, TlsFact, unmapped};
 use wire::http::{FieldSpan, Version, cookies};
 
 use super::Visit;
@@ -111,6 +111,25 @@ impl FactSource for RoutedFacts<'_> {
                 };
                 text.as_bytes()
             }
+            Fact::Bot(fact) => {
+                let Some(report) = self.routed.link.bot() else { return Some(Cow::Borrowed(b"")) };
+                let text = match fact {
+                    BotFact::Class => return Some(Cow::Borrowed(report.class.name().as_bytes())),
+                    BotFact::Name => return Some(Cow::Borrowed(report.name.as_deref().unwrap_or_default().as_bytes())),
+                    BotFact::Score => report.score.to_string(),
+                    BotFact::Signals => report.signal_names(),
+                };
+                return Some(Cow::Owned(text.into_bytes()));
+            }
+            Fact::Ja4 => routed.tls.map_or(b"", |tls| tls.ja4().as_bytes()),
+            Fact::Http2Fingerprint => routed.tls.map_or(b"", |tls| tls.http2_fingerprint().as_bytes()),
+            Fact::Country | Fact::Asn => {
+                let found = routed.locations.zip(self.client()).map(|(locations, address)| match fact {
+                    Fact::Country => locations.country(address),
+                    _ => locations.asn(address),
+                });
+                return Some(Cow::Owned(found.unwrap_or_default().into_bytes()));
+            }
             Fact::Status => {
                 let status = self.response.map(|response| response.status().code().to_string()).unwrap_or_default();
                 return Some(Cow::Owned(status.into_bytes()));
@@ -152,7 +171,7 @@ fn single<'v>(mut values: impl Iterator<Item = Cow<'v, [u8]>>) -> Option<Cow<'v,
 }
 
 /// Text of a form's field, decoded; `None` if its encoding is wrong.
-fn decoded(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+pub(super) fn decoded(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Some(Cow::Borrowed(text));
     }

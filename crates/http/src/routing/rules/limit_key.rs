@@ -7,6 +7,9 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha256};
 use wire::http::{Request, cookies};
 
+use expression::FactSource;
+
+use super::RoutedFacts;
 use crate::config::{LimitKey, unmapped};
 use crate::handler::Routed;
 use crate::log::LogClient;
@@ -88,6 +91,11 @@ impl KeyHasher {
             LimitKey::Client => return self.of_client(client),
             LimitKey::Network => return self.of_network(client),
             LimitKey::Host => (1_u8, Some(routed.host)),
+            LimitKey::Fact(fact) => {
+                let facts = RoutedFacts::new(routed);
+                let value = facts.fact(fact).filter(|value| !value.is_empty());
+                return value.map_or_else(|| self.of_client(client), |value| self.0.hash_one((4_u8, &*value)));
+            }
             LimitKey::Field(name) => (2, routed.request.field_by_name(name.as_bytes())),
             LimitKey::Cookie(name) => (3, cookie(&routed.request, name.as_bytes())),
         };

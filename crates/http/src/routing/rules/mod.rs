@@ -2,7 +2,8 @@
 //!
 //! | | | |
 //! |---|---|---|
-//! | 1 | access control by address | [`Rules::guard`] |
+//! | 1 | assessment of bots | [`Rules::enter_assessed`] |
+//! | | access control by address, answers to bots | [`Rules::guard`] |
 //! | 2 | limits of rate and of concurrent requests | [`Rules::guard`] |
 //! | 3 | redirects and rewrites | [`Rules::enter`] |
 //! | 4 | access control by password, then by authentication servers | [`Rules::ask_password`], [`Question::verify`], [`Rules::on_authorization`] |
@@ -14,8 +15,8 @@
 //! The guards of a path (1, 2, 4) apply to the requested path and to each path that a rewrite made of it. The matching
 //! rewrite is found before any rejection. A redirect is sent only to clients that pass the guards.
 
-mod address_set;
 mod auto_ban;
+mod bots;
 mod cors;
 mod count_table;
 mod explain;
@@ -39,9 +40,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::bots::fcrdns::ClaimVerdict;
 use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
-pub use self::address_set::AddressSet;
+use self::bots::BotRule;
+pub use self::bots::SharedBots;
 pub use self::count_table::{CountTable, Permit};
 pub use self::explain::{ForwardAuths, mismatch};
 pub use self::facts::RoutedFacts;
@@ -62,8 +65,9 @@ pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
 use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
 use crate::handler::{Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed};
+use crate::known_clients::{Bans, ClaimFuture};
+use crate::log::LogClient;
 use crate::metrics::Limit;
-use crate::routing::Bans;
 
 /// Rules of a site; each worker has its own. Regular expressions need scratch memory for a search, and workers would
 /// wait for each other if they shared it.
@@ -81,6 +85,8 @@ pub struct Rules {
     authorizers: Vec<Option<Authorizer>>,
     request_fields: Vec<FieldEdit>,
     response_fields: Vec<FieldEdit>,
+    /// Handling of bots; `None` if it is off.
+    bots: Option<BotRule>,
     /// Banned clients, for `auto-ban`.
     bans: Arc<Bans>,
     ids: Rc<RequestIds>,
@@ -124,6 +130,8 @@ pub enum RuleDecision {
     Ask(Question),
     /// The authentication server of the rule with this index must permit the request first.
     Authorize(AuthorizationFuture, usize),
+    /// The claim to be a crawler must be confirmed first.
+    Confirm(ClaimFuture),
 }
 
 /// Password verification that a request waits for.
@@ -161,6 +169,7 @@ impl Rules {
             authorizers: Vec::new(),
             request_fields: rules.request_fields.clone(),
             response_fields: rules.response_fields.clone(),
+            bots: shared.bots().map(BotRule::new),
             shared: Arc::clone(shared),
             bans: Arc::default(),
             ids: Rc::clone(ids),
@@ -194,16 +203,47 @@ impl Rules {
             is_changed: false,
             head: None,
         };
-        let entry = self.enter_rewritten(&mut passage, routed);
+        let entry = self.enter_assessed(None, &mut passage, routed);
         (passage, entry)
+    }
+
+    /// Continues with a request whose claim to be a crawler was looked up.
+    pub fn on_confirmation(&self, verdict: ClaimVerdict, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
+        self.enter_assessed(Some(verdict), passage, routed)
+    }
+
+    /// Assesses the request first, because conditions of all rules may test the result.
+    fn enter_assessed(
+        &self,
+        verdict: Option<ClaimVerdict>,
+        passage: &mut Passage,
+        routed: &Routed<'_>,
+    ) -> RuleDecision {
+        if let Some(bots) = &self.bots {
+            match bots.assess(routed, passage.visit.client(), verdict) {
+                Ok(report) => {
+                    passage.visit.set_bot(Rc::clone(&report));
+                    routed.link.set_bot(report);
+                }
+                Err(confirmation) => return RuleDecision::Confirm(confirmation),
+            }
+        }
+        self.enter_rewritten(passage, routed)
+    }
+
+    /// Response to a request that must pass a challenge, or that is rejected as a bot's.
+    fn answer_bot(&self, routed: &Routed<'_>, visit: &Visit) -> Option<Box<BuiltResponse>> {
+        self.bots.as_ref()?.answer(visit.bot()?, routed, visit)
     }
 
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         // A browser sends a preflight without credentials and follows no redirect of it.
         let preflight = self.shared.rules().cors.as_ref().and_then(|cors| cors::preflight(cors, routed));
         let redirected = preflight.or_else(|| self.shared.https().redirect(routed)).map(Rewritten::Answer);
+        // A challenge on the way to HTTPS would be lost.
+        let answers_bots = redirected.is_none();
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
-        match self.guard(routed, routed.path, PathOrigin::Client, &[], &passage.visit) {
+        match self.guard(routed, routed.path, PathOrigin::Client, &[], answers_bots, &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
             Err(rejection) => return RuleDecision::Answer(rejection),
         }
@@ -211,7 +251,14 @@ impl Rules {
             None => {}
             Some(Rewritten::Answer(response)) => return RuleDecision::Answer(response),
             Some(Rewritten::Target(target)) => {
-                match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), &passage.visit) {
+                match self.guard(
+                    routed,
+                    &target.path,
+                    PathOrigin::Server,
+                    &passage.guarded(routed),
+                    false,
+                    &passage.visit,
+                ) {
                     Ok(others) => passage.other_paths.extend(others),
                     Err(rejection) => return RuleDecision::Answer(rejection),
                 }
@@ -279,7 +326,7 @@ impl Rules {
     }
 
     fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
-        match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), &passage.visit) {
+        match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), false, &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
             Err(rejection) => return RuleDecision::Answer(rejection),
         }
@@ -297,7 +344,7 @@ impl Rules {
         (passage.head, passage.is_changed) = (None, true);
         if !is_known {
             let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
-            match self.guard(routed, routed.path, PathOrigin::Server, &known, &passage.visit) {
+            match self.guard(routed, routed.path, PathOrigin::Server, &known, false, &passage.visit) {
                 Ok(others) => passage.other_paths.extend(others),
                 Err(rejection) => return RuleDecision::Answer(rejection),
             }
@@ -314,6 +361,14 @@ impl Rules {
     ) -> RuleDecision {
         passage.is_redirected = true;
         self.enter_target(target, passage, routed)
+    }
+
+    /// Counts a message that cannot be parsed as a request, for bans.
+    pub fn count_malformed(&self, status: Status, client: LogClient, now_ms: u64) {
+        let auto_bans = self.shared.auto_bans();
+        if auto_bans.is_rejection(status) {
+            auto_bans.count_malformed(status, client, now_ms, &self.bans);
+        }
     }
 
     /// Counts a response for bans, and changes its fields: step 8.
@@ -339,13 +394,15 @@ impl Rules {
     }
 
     /// Checks that a client may access a path, in all readings, and is within the limits: steps 1 and 2. `before` are
-    /// paths that were checked already; their limits are not counted again. Returns the other readings of the path.
+    /// paths that were checked already; their limits are not counted again. `answers_bots` is true for the path of the
+    /// client, unless the client is redirected to HTTPS. Returns the other readings of the path.
     fn guard(
         &self,
         routed: &Routed<'_>,
         path: &[u8],
         origin: PathOrigin,
         before: &[GuardedPath<'_>],
+        answers_bots: bool,
         visit: &Visit,
     ) -> Result<Vec<OtherPath>, Box<BuiltResponse>> {
         let others = self.shared.other_paths(path);
@@ -360,6 +417,9 @@ impl Rules {
             {
                 return Err(BuiltResponse::rejection(rule.status, "a `deny` rule matches the client"));
             }
+        }
+        if answers_bots && let Some(response) = self.answer_bot(routed, visit) {
+            return Err(response);
         }
         self.shared.take_limits(routed, paths, before, visit)?;
         Ok(others)

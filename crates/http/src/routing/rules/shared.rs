@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bots::challenge::{ChallengeKey, KEY_BYTES};
 use wire::http::Status;
 
 use super::auto_ban::AutoBans;
@@ -14,15 +15,16 @@ use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
 use super::rewrites::{fits_as_read, fits_path, may_hold};
 use super::{
-    AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, PasswordGate, Readings,
+    CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, PasswordGate, Readings, SharedBots,
     TrustedProxies, Visit,
 };
 use crate::config::{
-    AutoBan, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit,
-    RulesConfig, SharedState, SiteConfig, StoreConfig,
+    AutoBan, BotsConfig, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit,
+    RequestLimit, RulesConfig, SiteConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
+use crate::known_clients::{AddressSet, Claims, Locations, SiteLists};
 use crate::log::{LogClient, ServerLog, event};
 use crate::metrics::Limit;
 
@@ -34,6 +36,7 @@ pub struct SharedRules {
     rate_limits: Vec<Guarded<RateLimit, RateTable>>,
     request_limits: Vec<Guarded<RequestLimit, CountTable>>,
     auto_bans: AutoBans,
+    bots: Option<Arc<SharedBots>>,
     /// Pattern of each password rule.
     password_paths: Vec<GuardPattern>,
     /// Pattern of each rule of forward authentication.
@@ -61,6 +64,8 @@ pub struct AllRules {
     pub gates: Vec<Option<PasswordGate>>,
     /// Trusted proxies; `None` if there are none.
     pub trusted_proxies: Option<TrustedProxies>,
+    /// Databases of countries and network operators.
+    pub locations: Arc<Locations>,
     /// State that the next configuration reuses.
     kept: ReusedLimits,
 }
@@ -78,6 +83,11 @@ struct ReusedLimits {
     /// Maximum numbers of passwords that are verified, and that wait, at a time.
     checks_max: (usize, usize),
     hasher: KeyHasher,
+    /// Lists of bots.
+    bot_lists: Vec<Arc<SiteLists>>,
+    claims: Arc<Claims>,
+    /// Key of challenges of configurations without a key file.
+    challenge_key: Arc<ChallengeKey>,
 }
 
 type SiteKey = (Vec<HostPattern>, Vec<Listen>);
@@ -96,34 +106,20 @@ impl AllRules {
     /// # Errors
     /// The kernel provides no random numbers.
     pub fn new(config: &Config, server_log: &ServerLog, reused: Option<&Self>) -> io::Result<Self> {
+        let reused_locations = reused.map(|reused| &reused.locations);
         let reused = reused.map(|reused| &reused.kept);
+        let locations = Locations::reuse(&config.server.client_knowledge, reused_locations)?;
         let mut common = Common::new(config, server_log, reused)?;
         let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
         let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
-        let rules = Self { sites, gates, trusted_proxies, kept: common.kept };
-        rules.share_limits();
-        Ok(rules)
+        Ok(Self { sites, gates, trusted_proxies, locations, kept: common.kept })
     }
 
-    /// Gives each rate limit an identity that is the same at all instances, if limits are shared.
-    fn share_limits(&self) {
-        let hasher = &self.kept.hasher;
-        let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
-        for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
-            for (index, (limit, table)) in limits.rate.iter().enumerate() {
-                let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
-                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
-            }
-        }
-    }
-
-    /// Tables of rate limits that instances share.
-    pub fn shared_tables(&self) -> Vec<Arc<RateTable>> {
-        let limits = self.kept.sites.values().chain([&self.kept.all]);
-        let tables = limits.flat_map(|limits| &limits.rate).map(|(_, table)| Arc::clone(table));
-        tables.filter(|table| table.is_shared()).collect()
+    /// Lists of bots, and claims of crawlers, which must be kept up to date.
+    pub fn known_clients(&self) -> (Vec<Arc<SiteLists>>, Arc<Claims>) {
+        (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
     }
 
     /// Changes the rate of the limits for all sites, or of this site's, that have the path and the key of `wanted`.
@@ -158,11 +154,7 @@ struct Common<'c> {
 
 impl<'c> Common<'c> {
     fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> io::Result<Self> {
-        let known = reused.map(|reused| &reused.hasher);
-        let hasher = match config.store.as_ref().filter(|store| store.has(SharedState::Limits)) {
-            Some(StoreConfig { key_file: Some(path), .. }) => KeyHasher::of_secret(&StoreConfig::read_secret(path)?),
-            _ => known.filter(|hasher| !hasher.is_shared()).cloned().unwrap_or_default(),
-        };
+        let hasher = reused.map(|reused| reused.hasher.clone()).unwrap_or_default();
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
         let known_checks = reused.filter(|reused| reused.checks_max == checks_max);
         let kept = ReusedLimits {
@@ -173,6 +165,12 @@ impl<'c> Common<'c> {
                 .map_or_else(|| PasswordChecks::new(&config.limits, &hasher), |known| Arc::clone(&known.checks)),
             checks_max,
             hasher,
+            bot_lists: Vec::new(),
+            claims: reused.map(|reused| Arc::clone(&reused.claims)).unwrap_or_default(),
+            challenge_key: match reused {
+                Some(reused) => Arc::clone(&reused.challenge_key),
+                None => Arc::new(random_key()?),
+            },
         };
         Ok(Self { config, kept, server_log: server_log.clone() })
     }
@@ -205,6 +203,7 @@ impl<'c> Common<'c> {
         let patterns = clients.iter().map(|(_, pattern, _)| pattern).chain(&password_paths).chain(&auth_paths);
         let patterns = patterns.chain(rate_limits.iter().map(|(_, pattern, _)| pattern));
         let patterns = patterns.chain(request_limits.iter().map(|(_, pattern, _)| pattern));
+        let bots = rules.bots.clone().flatten().map(|bots| self.bots(&bots, reused)).transpose()?;
         let edits = rules.request_fields.iter().chain(&rules.response_fields);
         let shared = SharedRules {
             readings: Readings::new(patterns, edits.map(|edit| &edit.path), rules.has_conditional_guard()),
@@ -217,6 +216,7 @@ impl<'c> Common<'c> {
                 &self.config.server,
                 (&self.kept.hasher, &self.server_log),
             ),
+            bots,
             password_paths,
             auth_paths,
             stores,
@@ -228,6 +228,31 @@ impl<'c> Common<'c> {
         };
         self.kept.sites.insert(key, own);
         Ok(Some(Arc::new(shared)))
+    }
+
+    /// Bots of a site. Sites with the same settings share their lists.
+    fn bots(&mut self, config: &Arc<BotsConfig>, reused: Option<&ReusedLimits>) -> io::Result<Arc<SharedBots>> {
+        let known = self.kept.bot_lists.iter().find(|known| known.is_of(config)).cloned();
+        let lists = match known {
+            Some(known) => known,
+            None => {
+                let before = reused.and_then(|reused| reused.bot_lists.iter().find(|known| known.is_of(config)));
+                let lists = SiteLists::reuse(config, before)?;
+                self.kept.bot_lists.push(Arc::clone(&lists));
+                lists
+            }
+        };
+        let key = match &config.key_file {
+            Some(file) => Arc::new(key_of_file(file)?),
+            None => Arc::clone(&self.kept.challenge_key),
+        };
+        Ok(Arc::new(SharedBots {
+            config: Arc::clone(config),
+            lists,
+            key,
+            claims: Arc::clone(&self.kept.claims),
+            offers_http2: self.config.server.http_versions.http2,
+        }))
     }
 
     fn gate(&mut self, site: &SiteConfig, reused: Option<&ReusedLimits>) -> io::Result<Option<PasswordGate>> {
@@ -253,6 +278,19 @@ impl RuleLimits {
             bans: with_tables(&rules.auto_bans, reused.bans, AutoBans::table),
         }
     }
+}
+
+fn random_key() -> io::Result<ChallengeKey> {
+    let mut secret = [0; KEY_BYTES];
+    aws_lc_rs::rand::fill(&mut secret).map_err(|_| io::Error::other("the kernel provides no random numbers"))?;
+    Ok(ChallengeKey::new(&secret))
+}
+
+fn key_of_file(file: &Path) -> io::Result<ChallengeKey> {
+    let named = |error: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.display()));
+    let bytes = std::fs::read(file).map_err(|error| named(error.to_string()))?;
+    let secret = bytes.first_chunk().ok_or_else(|| named(format!("the file has fewer than {KEY_BYTES} bytes")))?;
+    Ok(ChallengeKey::new(secret))
 }
 
 fn rate_table(limit: &RateLimit) -> Arc<RateTable> {
@@ -282,6 +320,7 @@ fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
         rate_limits: chained(&site.rate_limits, &all.rate_limits),
         request_limits: chained(&site.request_limits, &all.request_limits),
         auto_bans: chained(&site.auto_bans, &all.auto_bans),
+        bots: site.bots.clone().or_else(|| all.bots.clone()),
         rewrites: chained(&site.rewrites, &all.rewrites),
         redirects_to_https: site.redirects_to_https.or(all.redirects_to_https),
         canonical_host: site.canonical_host.clone().or(all.canonical_host.clone()),
@@ -331,6 +370,11 @@ impl SharedRules {
     /// Bans of clients whose requests are rejected too often.
     pub(super) fn auto_bans(&self) -> &AutoBans {
         &self.auto_bans
+    }
+
+    /// Handling of bots; `None` if it is off.
+    pub(super) fn bots(&self) -> Option<&Arc<SharedBots>> {
+        self.bots.as_ref()
     }
 
     pub(super) fn https(&self) -> &Https {

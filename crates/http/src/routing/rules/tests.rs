@@ -55,6 +55,7 @@ impl RuleTestRequest {
             tls: None,
             proxied: None,
             trace: None,
+            locations: None,
             link: &self.link,
             has_next: false,
             now: Now { monotonic_ms: 1_000_000, unix_seconds: 0, unix_us: 0 },
@@ -77,6 +78,7 @@ pub(super) fn rejected(text: &str, path: &str, client: &str) -> Option<u16> {
         RuleDecision::Pass => None,
         RuleDecision::Answer(response) => Some(response.status.code()),
         RuleDecision::Ask(_) | RuleDecision::Authorize(..) => Some(401),
+        RuleDecision::Confirm(_) => panic!("only a crawler is looked up"),
     }
 }
 

@@ -3,9 +3,9 @@
 use wire::http::Request;
 use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node, x_forwarded_for_entries};
 
-use super::AddressSet;
 use crate::config::{ClientPattern, ForwardedField};
 use crate::handler::Proxied;
+use crate::known_clients::AddressSet;
 use crate::log::LogClient;
 
 /// Trusted proxies, and the field in which they name the client.

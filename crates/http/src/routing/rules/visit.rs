@@ -4,8 +4,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use super::Permit;
+use crate::known_clients::BotReport;
 use crate::log::LogClient;
-use crate::metrics::Limit;
+use crate::metrics::{ChallengeResult, Limit};
 
 /// Data that rules have found about a request, and the permits that it holds while it is in progress.
 #[derive(Debug)]
@@ -20,6 +21,10 @@ pub struct Visit {
     permits: RefCell<Vec<Permit>>,
     /// Limit for which the request was rejected.
     limit: Cell<Option<Limit>>,
+    /// Assessment by the handling of bots.
+    bot: OnceCell<Rc<BotReport>>,
+    /// Result of a challenge that the client has returned.
+    challenge: Cell<Option<ChallengeResult>>,
 }
 
 /// Generator of request identifiers.
@@ -40,6 +45,8 @@ impl Visit {
             is_signed_in: OnceCell::new(),
             permits: RefCell::default(),
             limit: Cell::new(None),
+            bot: OnceCell::new(),
+            challenge: Cell::new(None),
         }
     }
 
@@ -74,6 +81,25 @@ impl Visit {
 
     pub(super) fn note_limit(&self, limit: Limit) {
         self.limit.set(Some(limit));
+    }
+
+    /// Assessment by the handling of bots; `None` without it.
+    pub fn bot(&self) -> Option<&BotReport> {
+        self.bot.get().map(|report| &**report)
+    }
+
+    pub(super) fn set_bot(&self, report: Rc<BotReport>) {
+        // A request is assessed once.
+        let _ = self.bot.set(report);
+    }
+
+    /// Result of a challenge that the client has returned; `None` if it has returned none.
+    pub fn challenge(&self) -> Option<ChallengeResult> {
+        self.challenge.get()
+    }
+
+    pub(super) fn note_challenge(&self, result: ChallengeResult) {
+        self.challenge.set(Some(result));
     }
 
     /// Unique and unpredictable identifier of the request: 32 hexadecimal digits.

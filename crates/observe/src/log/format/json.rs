@@ -49,6 +49,18 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_string(out, b",\"request_id\":\"", record.value(Tag::REQUEST_ID));
     push_string(out, b",\"trace_id\":\"", record.value(Tag::TRACE_ID));
     push_string(out, b",\"span_id\":\"", record.value(Tag::SPAN_ID));
+    for (key, tag) in [
+        (&b",\"bot_class\":\""[..], Tag::BOT_CLASS),
+        (b",\"bot_score\":\"", Tag::BOT_SCORE),
+        (b",\"bot_name\":\"", Tag::BOT_NAME),
+        (b",\"bot_signals\":\"", Tag::BOT_SIGNALS),
+        (b",\"ja4\":\"", Tag::JA4),
+        (b",\"http2_fingerprint\":\"", Tag::HTTP2_FINGERPRINT),
+        (b",\"country\":\"", Tag::COUNTRY),
+        (b",\"asn\":\"", Tag::ASN),
+    ] {
+        push_string(out, key, record.value(tag));
+    }
     if !record.is_complete() {
         out.extend_from_slice(b",\"completion\":\"aborted\"");
     }

@@ -73,6 +73,7 @@ impl Formatter {
                 upstream: true,
                 outcome: true,
                 trace: true,
+                bot: true,
                 fields: Vec::new(),
             },
         }

@@ -149,6 +149,14 @@ fields! {
     TraceId = "trace_id";
     SpanId = "span_id";
     Completion = "completion";
+    BotClass = "bot_class";
+    BotScore = "bot_score";
+    BotName = "bot_name";
+    BotSignals = "bot_signals";
+    Ja4 = "ja4";
+    Http2Fingerprint = "http2_fingerprint";
+    Country = "country";
+    Asn = "asn";
 }
 
 /// Prefix of the names of request fields.
@@ -313,6 +321,14 @@ impl Field {
             Self::RequestId => style.push_value(out, record.value(Tag::REQUEST_ID)),
             Self::TraceId => style.push_value(out, record.value(Tag::TRACE_ID)),
             Self::SpanId => style.push_value(out, record.value(Tag::SPAN_ID)),
+            Self::BotClass => style.push_value(out, record.value(Tag::BOT_CLASS)),
+            Self::BotScore => style.push_value(out, record.value(Tag::BOT_SCORE)),
+            Self::BotName => style.push_value(out, record.value(Tag::BOT_NAME)),
+            Self::BotSignals => style.push_value(out, record.value(Tag::BOT_SIGNALS)),
+            Self::Ja4 => style.push_value(out, record.value(Tag::JA4)),
+            Self::Http2Fingerprint => style.push_value(out, record.value(Tag::HTTP2_FINGERPRINT)),
+            Self::Country => style.push_value(out, record.value(Tag::COUNTRY)),
+            Self::Asn => style.push_value(out, record.value(Tag::ASN)),
             Self::Completion => {
                 let completion: &[u8] = if record.is_complete() { b"complete" } else { b"aborted" };
                 style.push_text(out, |out| out.extend_from_slice(completion));
@@ -402,6 +418,7 @@ impl TemplateParser<'_> {
         self.capture.tls |= name.starts_with("tls_");
         self.capture.outcome |= matches!(field, Field::RequestId | Field::Completion);
         self.capture.trace |= matches!(field, Field::TraceId | Field::SpanId);
+        self.capture.bot |= name.starts_with("bot_") || matches!(name, "ja4" | "http2_fingerprint" | "country" | "asn");
         self.capture.upstream |= name == "cache_status" || name.starts_with("upstream");
         self.at += length + 1;
         Ok(field)

@@ -320,7 +320,8 @@ fn templates_with_faults() {
         duration_ms, duration_s, referer, user_agent, tls_version, tls_cipher_suite, tls_server_name, tls_client, upstream, \
          upstream_status, upstream_tries, \
          upstream_connect_us, upstream_first_byte_us, upstream_duration_us, upstream_connect_s, \
-         upstream_first_byte_s, upstream_duration_s, cache_status, request_id, trace_id, span_id, completion, or request.header.NAME",
+         upstream_first_byte_s, upstream_duration_s, cache_status, request_id, trace_id, span_id, completion, bot_class, bot_score, bot_name, bot_signals, ja4, \
+         http2_fingerprint, country, asn, or request.header.NAME",
     );
     check("a {status", 2, 1, "`{` is not closed; write `{{` for a brace");
     check("a {status {x}", 2, 1, "`{` is not closed; write `{{` for a brace");

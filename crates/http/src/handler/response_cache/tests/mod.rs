@@ -22,7 +22,7 @@ use super::{Fetch, FetchFuture, Purge, ResponseCache, SharedResponseCache};
 use crate::config::{CacheConfig, ForwardConfig, NamePattern, ResponseCaching, SetCookie};
 use crate::handler::{
     Body, BuiltResponse, ClientLinkCell, ContentSource, ContentStream, Filled, Form, Forwarded, HandlerOutcome, Now,
-    OwnedRequest, Response, Routed, Segment,
+    OwnedRequest, Response, ResponseEnding, Routed, Segment,
 };
 use crate::log::LogClient;
 use crate::object_cache::{ObjectContent, ObjectStore, WorkerCache};
@@ -111,7 +111,15 @@ impl FakeUpstreamResponse {
         let status = Status::new(self.status).unwrap();
         // 503 without fields is a response of Tailcoat's own: the upstream can't be reached.
         let forwarded = (self.status != 503 || !self.lines.is_empty()).then(Box::<Forwarded>::default);
-        Box::new(BuiltResponse { status, fields, body, forwarded, reason: "", compression: None })
+        Box::new(BuiltResponse {
+            status,
+            fields,
+            body,
+            forwarded,
+            reason: "",
+            compression: None,
+            ending: ResponseEnding::Normal,
+        })
     }
 }
 
@@ -204,6 +212,7 @@ impl CacheFixture {
             tls: None,
             proxied: None,
             trace: None,
+            locations: None,
             link,
             has_next: false,
             now,

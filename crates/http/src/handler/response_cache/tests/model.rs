@@ -174,6 +174,7 @@ impl ModelOrigin {
             forwarded: Some(Box::default()),
             reason: "",
             compression: None,
+            ending: ResponseEnding::Normal,
         })
     }
 
@@ -205,6 +206,7 @@ impl ModelOrigin {
             forwarded: Some(Box::default()),
             reason: "",
             compression: None,
+            ending: ResponseEnding::Normal,
         })
     }
 
@@ -249,6 +251,7 @@ impl ModelOrigin {
             forwarded,
             reason: "",
             compression: None,
+            ending: ResponseEnding::Normal,
         })
     }
 

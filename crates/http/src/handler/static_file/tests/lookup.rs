@@ -329,6 +329,7 @@ fn a_listing_is_made_once_for_all_waiting_requests() {
                 tls: None,
                 proxied: None,
                 trace: None,
+                locations: None,
                 link,
                 has_next: false,
                 now,

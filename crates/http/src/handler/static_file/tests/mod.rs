@@ -125,6 +125,7 @@ impl FileFixture {
             tls: None,
             proxied: None,
             trace: None,
+            locations: None,
             link,
             has_next,
             now,

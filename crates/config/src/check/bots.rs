@@ -1,0 +1,53 @@
+//! Checks of `bots`: files that must be readable and whole.
+
+use std::ops::Range;
+use std::path::Path;
+
+use bots::challenge::KEY_BYTES;
+use bots::ranges::parse_ranges;
+use bots::signature::AgentKeys;
+
+use crate::model::bots::BotsConfig;
+use crate::read::ConfigFinding;
+use crate::regular_file::is_denied;
+
+/// Faults of a block that stands here in the text.
+pub(crate) fn bots_faults(bots: &BotsConfig, span: &Range<usize>) -> Vec<ConfigFinding> {
+    let fault =
+        |message: String, help: &str| ConfigFinding::new(span.clone(), message, "in here").help(help.to_owned());
+    let mut faults = Vec::new();
+    let mut check = |file: &Path, help: &str, read: &dyn Fn(&[u8]) -> Result<(), String>| {
+        let (message, denied) = match std::fs::read(file) {
+            Ok(bytes) => match read(&bytes) {
+                Ok(()) => return,
+                Err(message) => (message, false),
+            },
+            Err(error) => (error.to_string(), is_denied(&error)),
+        };
+        faults.push(fault(format!("{}: {message}", file.display()), help).denied(denied));
+    };
+    for crawler in &bots.crawlers {
+        if let Some(file) = &crawler.ranges {
+            let help = "name a file of networks, one a line, or the JSON that the crawler's operator publishes";
+            check(file, help, &|bytes| parse_ranges(bytes).map(drop).map_err(|error| error.0));
+        }
+    }
+    for (agent, file) in &bots.agent_keys {
+        let help = "name a JSON Web Key Set, such as the agent's `http-message-signatures-directory`";
+        check(file, help, &|bytes| AgentKeys::default().add(agent, bytes).map_err(|error| error.0));
+    }
+    if let Some(file) = &bots.robots {
+        check(file, "name the site's robots.txt", &|_| Ok(()));
+    }
+    if let Some(file) = &bots.key_file {
+        check(file, "create it with `head -c 32 /dev/urandom`", &|bytes| match bytes.len() >= KEY_BYTES {
+            true => Ok(()),
+            false => Err(format!("the file has fewer than {KEY_BYTES} bytes")),
+        });
+    }
+    if bots.policy.challenge_score.zip(bots.policy.reject_score).is_some_and(|(challenge, reject)| challenge >= reject)
+    {
+        faults.push(fault("`challenge-score` is not below `reject-score`".into(), "no request would get a challenge"));
+    }
+    faults
+}

@@ -1,0 +1,374 @@
+//! Bots: assesses a request, and answers those that must pass a challenge or are rejected.
+
+mod page;
+
+use std::cell::{Cell, RefCell};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ::bots::agents::Crawler;
+use ::bots::challenge::{
+    COOKIE_NAME, ChallengeFault, ChallengeKey, ChallengedClient, PassedBy, Terms, safe_return_target,
+};
+use ::bots::fcrdns::ClaimVerdict;
+use ::bots::score::{BotAction, BotClass, BotFacts, BotSignals, Evidence, Signal, signals_of};
+use ::bots::signature::{SignatureFault, SignedRequest};
+use wire::http::{KnownField, Status, Version, cookies};
+
+use self::page::ChallengePage;
+use super::target::arguments;
+use super::{RoutedFacts, Visit};
+use crate::config::{BotRejection, BotsConfig, unmapped};
+use crate::handler::{BuiltResponse, PageFormat, ResponseEnding, Routed};
+use crate::known_clients::{BotLists, BotReport, Claim, ClaimFuture, Claims, SiteLists};
+use crate::log::LogClient;
+use crate::metrics::ChallengeResult;
+
+/// Path that challenges are returned to.
+pub(super) const CHALLENGE_PATH: &str = "/.tailcoat/challenge";
+
+/// Longest time for which a challenge that was passed by waiting is remembered, in seconds.
+const WAITED_PASS_SECONDS_MAX: u64 = 3_600;
+
+/// Clients that have passed and are remembered by each worker, so that their cookies need not be verified each time.
+const PASSED_PLACES: usize = 4_096;
+
+/// Bots of a site, shared by all workers.
+#[derive(Debug)]
+pub struct SharedBots {
+    pub(super) config: Arc<BotsConfig>,
+    pub(super) lists: Arc<SiteLists>,
+    pub(super) key: Arc<ChallengeKey>,
+    pub(super) claims: Arc<Claims>,
+    /// True if connections with TLS may use HTTP/2.
+    pub(super) offers_http2: bool,
+}
+
+/// Bots of a site; each worker has its own.
+pub(super) struct BotRule {
+    shared: Arc<SharedBots>,
+    version: Cell<Option<u64>>,
+    lists: RefCell<Arc<BotLists>>,
+    passed: RefCell<PassedClients>,
+    /// Report of clients that have passed.
+    passed_report: Rc<BotReport>,
+    /// True if scores of the configuration alone can reach the score of rejections.
+    can_custom_reject: bool,
+}
+
+/// Clients that have passed, by a hash of cookie, client and host.
+struct PassedClients {
+    hasher: RandomState,
+    /// Hash, and end of the cookie's validity in seconds since 1970; 0 is free.
+    places: Box<[(u64, u64)]>,
+}
+
+impl PassedClients {
+    fn hash(&self, client: &ChallengedClient<'_>, cookie: &[u8]) -> u64 {
+        let network = client.address.map(|address| match unmapped(address) {
+            std::net::IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
+            std::net::IpAddr::V6(v6) => 1 << 63 | (u128::from(v6) >> 80) as u64,
+        });
+        self.hasher.hash_one((cookie, client.user_agent, client.host, network))
+    }
+
+    fn has(&self, hash: u64, now_s: u64) -> bool {
+        let (known, until_s) = self.places[hash as usize % PASSED_PLACES];
+        known == hash && now_s < until_s
+    }
+
+    fn insert(&mut self, hash: u64, until_s: u64) {
+        self.places[hash as usize % PASSED_PLACES] = (hash, until_s);
+    }
+}
+
+impl BotRule {
+    pub(super) fn new(shared: &Arc<SharedBots>) -> Self {
+        let config = &shared.config;
+        let custom_points: i16 = config.scores.iter().map(|score| score.points.max(0)).fold(0, i16::saturating_add);
+        let places = vec![(0, 0); PASSED_PLACES].into_boxed_slice();
+        let passed_report = BotReport {
+            class: BotClass::Passed,
+            score: 0,
+            signals: BotSignals::default(),
+            name: None,
+            action: BotAction::Pass,
+        };
+        Self {
+            version: Cell::new(None),
+            lists: RefCell::default(),
+            passed: RefCell::new(PassedClients { hasher: RandomState::new(), places }),
+            passed_report: Rc::new(passed_report),
+            can_custom_reject: config.policy.reject_score.is_some_and(|least| custom_points >= least),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// Assesses a request. `verdict` is the one about its claim, after a wait for it.
+    ///
+    /// # Errors
+    /// The verdict about the claim to be a crawler must be waited for.
+    pub(super) fn assess(
+        &self,
+        routed: &Routed<'_>,
+        client: LogClient,
+        verdict: Option<ClaimVerdict>,
+    ) -> Result<Rc<BotReport>, ClaimFuture> {
+        let challenged = challenged_client(routed, client);
+        let now_s = routed.now.unix_seconds;
+        let cookie = cookies(&routed.request).find(|(name, _)| *name == COOKIE_NAME.as_bytes());
+        let hash = cookie.map(|(_, value)| self.passed.borrow().hash(&challenged, value));
+        if hash.is_some_and(|hash| self.passed.borrow().has(hash, now_s)) && !self.can_custom_reject {
+            return Ok(Rc::clone(&self.passed_report));
+        }
+        self.assess_fully(routed, &challenged, cookie.map(|(_, value)| value), hash, verdict)
+    }
+
+    fn assess_fully(
+        &self,
+        routed: &Routed<'_>,
+        client: &ChallengedClient<'_>,
+        cookie: Option<&[u8]>,
+        hash: Option<u64>,
+        verdict: Option<ClaimVerdict>,
+    ) -> Result<Rc<BotReport>, ClaimFuture> {
+        let mut version = self.version.get();
+        if let Some(lists) = self.shared.lists.newer_than(&mut version) {
+            *self.lists.borrow_mut() = lists;
+            self.version.set(version);
+        }
+        let lists = Arc::clone(&self.lists.borrow());
+        let config = &self.shared.config;
+        let (mut evidence, mut name) = (Evidence::default(), None);
+        let claimed = lists.crawlers.claimed(client.user_agent);
+        if let Some((index, crawler)) = claimed.and_then(|index| Some((index, lists.crawlers.get(index)?))) {
+            name = Some(crawler.name.as_str());
+            match self.verdict(index, crawler, &lists, client, verdict)? {
+                ClaimVerdict::Confirmed => evidence.is_confirmed_crawler = true,
+                ClaimVerdict::Refuted => evidence.signals.add(Signal::FalseCrawler),
+                ClaimVerdict::Unknown => evidence.signals.add(Signal::UnverifiedCrawler),
+            }
+            if lists.robots.as_ref().is_some_and(|robots| !robots.allows(&crawler.name, routed.request.target())) {
+                evidence.signals.add(Signal::RobotsTxt);
+            }
+        }
+        let mut agent = None;
+        if !lists.keys.is_empty() {
+            match lists.keys.verify(&Signed(routed), routed.now.unix_seconds) {
+                Ok(signer) => {
+                    evidence.is_signed = true;
+                    agent = Some(signer);
+                }
+                Err(SignatureFault::None | SignatureFault::UnknownKey) => {}
+                Err(SignatureFault::Malformed | SignatureFault::Expired | SignatureFault::Wrong) => {
+                    evidence.signals.add(Signal::BadSignature);
+                }
+            }
+        }
+        let until_s = cookie.and_then(|cookie| self.shared.key.valid_until(client, cookie, routed.now.unix_seconds));
+        evidence.has_passed = until_s.is_some() && claimed.is_none();
+        if claimed.is_none() && !evidence.is_signed && !evidence.has_passed {
+            let own = signals_of(&self.facts(routed, client));
+            evidence.signals = evidence.signals.with(own);
+        }
+        evidence.custom_points = self.custom_points(routed);
+        if evidence.custom_points != 0 {
+            evidence.signals.add(Signal::Custom);
+        }
+        evidence.is_exempt = config.exempt.iter().any(|pattern| pattern.matches(routed.path));
+        let (score, class, action) = config.policy.decide(&evidence);
+        if class == BotClass::Passed
+            && let Some((hash, until_s)) = hash.zip(until_s)
+        {
+            self.passed.borrow_mut().insert(hash, until_s);
+        }
+        let name = agent.or(name).map(Into::into);
+        Ok(Rc::new(BotReport { class, score, signals: evidence.signals, name, action }))
+    }
+
+    /// Verdict about the claim to be a crawler.
+    fn verdict(
+        &self,
+        index: usize,
+        crawler: &Crawler,
+        lists: &BotLists,
+        client: &ChallengedClient<'_>,
+        waited: Option<ClaimVerdict>,
+    ) -> Result<ClaimVerdict, ClaimFuture> {
+        let Some(address) = client.address else { return Ok(ClaimVerdict::Unknown) };
+        if let Some(ranges) = lists.ranges(index) {
+            let is_own = ranges.has(LogClient::Ip((address, 0).into()));
+            // Without domains, the ranges are all that there is.
+            if is_own || crawler.domains.is_empty() {
+                return Ok(if is_own { ClaimVerdict::Confirmed } else { ClaimVerdict::Refuted });
+            }
+        }
+        if crawler.domains.is_empty() {
+            return Ok(ClaimVerdict::Unknown);
+        }
+        if let Some(verdict) = waited {
+            return Ok(verdict);
+        }
+        let claim = Claim { address, domains: crawler.domains.clone(), resolver: self.shared.config.resolver };
+        self.shared.claims.verdict(claim, Instant::now())
+    }
+
+    fn facts<'r>(&self, routed: &Routed<'r>, client: &ChallengedClient<'r>) -> BotFacts<'r> {
+        let request = &routed.request;
+        BotFacts {
+            user_agent: client.user_agent,
+            has_accept: request.head.has(KnownField::Accept),
+            has_accept_language: request.field_by_name(b"accept-language").is_some(),
+            has_accept_encoding: request.head.has(KnownField::AcceptEncoding),
+            has_fetch_mode: request.field_by_name(b"sec-fetch-mode").is_some(),
+            is_direct_tls: routed.tls.is_some() && routed.proxied.is_none(),
+            is_http1: matches!(request.head.version, Version::Http10 | Version::Http11),
+            offers_http2: self.shared.offers_http2,
+        }
+    }
+
+    fn custom_points(&self, routed: &Routed<'_>) -> i16 {
+        let facts = RoutedFacts::new(routed);
+        let fitting = self.shared.config.scores.iter().filter(|score| {
+            score.path.matches(routed.path) && score.when.as_ref().is_none_or(|when| when.evaluate(&facts).is_true())
+        });
+        fitting.map(|score| score.points).fold(0, i16::saturating_add)
+    }
+
+    /// Response to a request that must pass a challenge, returns one, or is rejected; `None` if it goes on.
+    pub(super) fn answer(&self, report: &BotReport, routed: &Routed<'_>, visit: &Visit) -> Option<Box<BuiltResponse>> {
+        if self.shared.config.is_dry_run {
+            return None;
+        }
+        match report.action {
+            BotAction::Reject => Some(self.reject(routed)),
+            _ if routed.path == CHALLENGE_PATH.as_bytes() => Some(self.on_return(report, routed, visit)),
+            BotAction::Challenge(work_bits) => {
+                Some(self.challenge(work_bits, routed.request.target(), "", routed, visit))
+            }
+            BotAction::Pass => None,
+        }
+    }
+
+    fn reject(&self, routed: &Routed<'_>) -> Box<BuiltResponse> {
+        let mut response = BuiltResponse::rejection(Status::FORBIDDEN, "`bots`");
+        // The connection of a proxy has requests of other clients, too.
+        if routed.proxied.is_none() {
+            response.ending = match self.shared.config.rejection {
+                BotRejection::Forbidden => ResponseEnding::Normal,
+                BotRejection::Close => ResponseEnding::Close,
+                BotRejection::Tarpit => ResponseEnding::Tarpit,
+            };
+        }
+        response
+    }
+
+    fn challenge(
+        &self,
+        work_bits: u8,
+        target: &[u8],
+        note: &str,
+        routed: &Routed<'_>,
+        visit: &Visit,
+    ) -> Box<BuiltResponse> {
+        let client = challenged_client(routed, visit.client());
+        let wait_s = u16::try_from(self.shared.config.wait.as_secs()).unwrap_or(u16::MAX);
+        let terms = Terms { issued_s: routed.now.unix_seconds, work_bits, wait_s };
+        let token = self.shared.key.issue(&client, terms);
+        let page = ChallengePage { token: &token, work_bits, wait_s, target: safe_return_target(target), note };
+        page.respond(PageFormat::wanted_by(&routed.request))
+    }
+
+    /// Checks a challenge that a client returns.
+    fn on_return(&self, report: &BotReport, routed: &Routed<'_>, visit: &Visit) -> Box<BuiltResponse> {
+        let argument = |name: &[u8]| {
+            let mut all = arguments(routed.query).filter(|(other, _)| *other == name);
+            all.next().and_then(|(_, value)| super::facts::decoded(value))
+        };
+        let client = challenged_client(routed, visit.client());
+        let (token, nonce) = (argument(b"t").unwrap_or_default(), argument(b"n"));
+        let target = argument(b"to").unwrap_or_default();
+        let target = safe_return_target(&target);
+        let now_s = routed.now.unix_seconds;
+        match self.shared.key.check(&client, &token, nonce.as_deref(), now_s) {
+            Ok(passed_by) => {
+                visit.note_challenge(match passed_by {
+                    PassedBy::Work => ChallengeResult::Work,
+                    PassedBy::Wait => ChallengeResult::Wait,
+                });
+                let pass_s = self.shared.config.pass_time.as_secs();
+                let pass_s = if passed_by == PassedBy::Wait { pass_s.min(WAITED_PASS_SECONDS_MAX) } else { pass_s };
+                let cookie = self.shared.key.pass(&client, now_s + pass_s, passed_by);
+                let secure = if routed.is_secure() { "; Secure" } else { "" };
+                let mut response = BuiltResponse::new(Status::SEE_OTHER);
+                response.fields.push("Location", target);
+                response.fields.push("Cache-Control", "no-store");
+                let cookie =
+                    format!("{COOKIE_NAME}={cookie}; Path=/; Max-Age={pass_s}; HttpOnly; SameSite=Lax{secure}");
+                response.fields.push("Set-Cookie", cookie);
+                response
+            }
+            Err(fault) => {
+                visit.note_challenge(ChallengeResult::Failed);
+                let note = match fault {
+                    ChallengeFault::Unsolved => "<p>That was too early. Please wait a little longer.</p>\n",
+                    ChallengeFault::Expired => "<p>The check took too long. Here is a new one.</p>\n",
+                    ChallengeFault::Invalid => "<p>The check was for another connection. Here is a new one.</p>\n",
+                };
+                let policy = &self.shared.config.policy;
+                let work_bits = match report.action {
+                    BotAction::Challenge(work_bits) => work_bits,
+                    BotAction::Pass | BotAction::Reject => policy.work_bits,
+                };
+                self.challenge(work_bits, target, note, routed, visit)
+            }
+        }
+    }
+}
+
+fn challenged_client<'r>(routed: &Routed<'r>, client: LogClient) -> ChallengedClient<'r> {
+    let address = match client {
+        LogClient::Ip(address) => Some(address.ip()),
+        LogClient::Unix => None,
+    };
+    let user_agent = routed.request.field(KnownField::UserAgent).unwrap_or_default();
+    ChallengedClient { address, user_agent, host: routed.host }
+}
+
+/// Request as its signature covers it.
+struct Signed<'r>(&'r Routed<'r>);
+
+impl SignedRequest for Signed<'_> {
+    fn derived(&self, name: &str) -> Option<Vec<u8>> {
+        let Self(routed) = self;
+        let request = &routed.request;
+        let authority = || {
+            // The port of the scheme is left out (RFC 9421, section 2.2.3).
+            let sent = request.field(KnownField::Host).unwrap_or(routed.host).to_ascii_lowercase();
+            let port = if routed.is_secure() { &b":443"[..] } else { b":80" };
+            sent.strip_suffix(port).map(<[u8]>::to_vec).unwrap_or(sent)
+        };
+        let target = request.target();
+        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        Some(match name {
+            "@method" => request.method_name().to_vec(),
+            "@authority" => authority(),
+            "@scheme" => routed.scheme().as_bytes().to_vec(),
+            "@request-target" => target.to_vec(),
+            "@path" => path.to_vec(),
+            "@query" => [b"?", routed.query.unwrap_or_default()].concat(),
+            "@target-uri" => [routed.scheme().as_bytes(), b"://", &authority(), target].concat(),
+            _ => return None,
+        })
+    }
+
+    fn field_lines(&self, name: &str) -> Vec<Vec<u8>> {
+        let request = &self.0.request;
+        let is_wanted =
+            |field: &&wire::http::FieldSpan| field.name.of(request.bytes).eq_ignore_ascii_case(name.as_bytes());
+        request.head.fields.iter().filter(is_wanted).map(|field| field.value.of(request.bytes).to_vec()).collect()
+    }
+}
