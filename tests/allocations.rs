@@ -270,6 +270,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         ftp: None,
         handlers: site.handlers(&cache, &upstreams, &Overload::off()),
         error_pages: site.error_pages(&cache),
+        pace: None,
         encoders: Rc::new(Encoders::new(&store)),
         rules: None,
         log: Some(ids[0]),

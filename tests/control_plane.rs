@@ -63,7 +63,7 @@ fn check(address: SocketAddr, line: &str, host: &str, fields: &str, expect: &[&s
     let response = ask(address, line, host, fields);
     let has = |text: &&str| response.contains(*text);
     assert!(response.starts_with(&format!("HTTP/1.1 {}", expect[0])), "{line} {host}: {response}");
-    assert!(expect[1..].iter().all(|text| has(&text)), "{line} {host}: {expect:?}: {response}");
+    assert!(expect[1..].iter().all(has), "{line} {host}: {expect:?}: {response}");
 }
 
 #[test]

@@ -144,6 +144,7 @@ fn in_place(place: OptionContext, node: &str) -> String {
         OptionContext::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
         OptionContext::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
         OptionContext::Traces => format!("traces {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Bots => format!("site \"x.example\" {{ root \"/\"; bots \"forum\" {{\n {node}\n}} }}\n"),
         OptionContext::Store => {
             let url = match node.split(' ').next() {
                 Some("url") => "",

@@ -69,7 +69,7 @@ mod tests {
                 for (_, _, backlog) in replies.iter().filter(|(at, of, _)| *at == ms && *of == index) {
                     bucket.settle(*backlog, now);
                 }
-                if (ms + 7 * index as u64) % sync_ms == 0 && bucket.unsent_ns > 0 {
+                if (ms + 7 * index as u64).is_multiple_of(sync_ms) && bucket.unsent_ns > 0 {
                     stored_full_at = stored_full_at.max(now) + bucket.send();
                     replies.push((ms + delay_ms, index, stored_full_at - now));
                 }

@@ -19,10 +19,10 @@ use crate::metrics::{
 use crate::object_cache::ObjectStore;
 use crate::spool::SpoolStore;
 use crate::status::{
-    BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus,
-    FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
-    PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
-    SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
+    BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount,
+    FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
+    OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount,
+    SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use crate::tls::SiteTls;
 use crate::traces::SpanCounts;

@@ -97,9 +97,11 @@ fn entry_bytes(key: &str, value: &[u8]) -> usize {
 }
 
 /// Store that an instance has opened.
+#[expect(unreachable_pub, reason = "generated code exports it again")]
 pub struct Bucket(Arc<KeyValueStore>);
 
 /// Errors as the interface defines them.
+#[expect(unreachable_pub, reason = "generated code exports it again")]
 pub enum Error {
     NoSuchStore,
     AccessDenied,

@@ -118,9 +118,11 @@ mod tests {
     fn changes_lead_from_one_snapshot_to_another() {
         let listener = |port| Listener::new(port, Protocol::Http);
         let endpoints = |port| vec![Endpoint::new(([127, 0, 0, 1], port).into())];
-        let mut before = RouteSnapshot::default();
-        before.listeners = [("a", 80), ("b", 81)].map(|(name, port)| (name.to_owned(), listener(port))).into();
-        before.endpoints = [("x", 1), ("y", 2)].map(|(name, port)| (name.to_owned(), endpoints(port))).into();
+        let before = RouteSnapshot {
+            listeners: [("a", 80), ("b", 81)].map(|(name, port)| (name.to_owned(), listener(port))).into(),
+            endpoints: [("x", 1), ("y", 2)].map(|(name, port)| (name.to_owned(), endpoints(port))).into(),
+            ..RouteSnapshot::default()
+        };
         let mut after = before.clone();
         after.listeners.remove("a");
         after.listeners.insert("b".into(), listener(82));

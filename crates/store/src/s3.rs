@@ -139,7 +139,7 @@ pub(super) fn time_of(headers: &HeaderMap) -> Option<EngineTime> {
 }
 
 fn keyed(key: &[u8], text: &str) -> Vec<u8> {
-    hmac::sign(&hmac::StoreKey::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -48,6 +48,7 @@ pub(super) struct ValkeyStore {
     timeout: Duration,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one for each process")]
 enum AnyClient {
     Standalone(Client),
     Sentinel(Box<Mutex<SentinelClient>>),

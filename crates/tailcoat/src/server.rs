@@ -6,6 +6,7 @@ mod control;
 mod datagrams;
 mod differences;
 pub mod explain;
+mod fleet;
 mod foundation;
 mod handover;
 mod init;

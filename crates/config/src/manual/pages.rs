@@ -229,6 +229,9 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
         OptionSetter::Block(OptionContext::Bots) => {
             write_block_as_comment(text, "bots \"forum\" {\n", OptionContext::Bots, indent)
         }
+        OptionSetter::Block(OptionContext::Store) => {
+            write_block_as_comment(text, "store {\n", OptionContext::Store, indent)
+        }
         OptionSetter::Block(OptionContext::Ftp) => {
             write_block_as_comment(text, "ftp 21 {\n", OptionContext::Ftp, indent)
         }

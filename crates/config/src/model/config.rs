@@ -415,6 +415,7 @@ pub enum HostPattern {
 
 /// Configuration of the handler that answers.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one for each handler of a configuration")]
 pub enum HandlerConfig {
     /// Files below a root.
     Files(FilesConfig),

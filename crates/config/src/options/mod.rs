@@ -196,6 +196,7 @@ pub(super) enum OptionSetter {
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
     Bots(fn(&mut BotsConfig, &Values)),
+    Store(fn(&mut StoreConfig, &Values)),
     Ftp(fn(&mut FtpConfig, &Values)),
     /// Cases of a map.
     Map(fn(&mut MapDraft, &Values)),
@@ -230,6 +231,7 @@ impl OptionSetter {
             Self::Confinement(_) => matches!(place, Place::Confinement),
             Self::Traces(_) => matches!(place, Place::Traces),
             Self::Bots(_) => matches!(place, Place::Bots),
+            Self::Store(_) => matches!(place, Place::Store),
             Self::Ftp(_) => matches!(place, Place::Ftp),
             Self::Block(block) => block.fits(place),
             Self::Map(_) => matches!(place, Place::Map),
@@ -266,7 +268,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 34] = [
+pub(super) static SECTIONS: [Section; 35] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -493,11 +495,12 @@ pub(super) enum OptionContext {
     Confinement,
     Traces,
     Bots,
+    Store,
 }
 
 impl OptionContext {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 21] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::Top,
         Self::Site,
         Self::Map,
@@ -519,6 +522,7 @@ impl OptionContext {
         Self::Confinement,
         Self::Traces,
         Self::Bots,
+        Self::Store,
     ];
 
     /// True for blocks of scripts and applications.
@@ -588,6 +592,7 @@ impl OptionContext {
             Self::Confinement => "in `confinement`",
             Self::Traces => "in `traces`",
             Self::Bots => "in `bots`",
+            Self::Store => "in `store`",
         }
     }
 }

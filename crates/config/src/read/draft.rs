@@ -207,6 +207,7 @@ impl ConfigDraft {
                 | OptionSetter::Confinement(_)
                 | OptionSetter::Ftp(_)
                 | OptionSetter::Map(_)
+                | OptionSetter::Store(_)
                 | OptionSetter::Traces(_)
                 | OptionSetter::Bots(_) => {
                     // `OptionSetter::fits` keeps them out of this place.

@@ -374,7 +374,7 @@ impl<'a> World<'a> {
         host.wakes_at = None;
         host.disturbed_at = self.now;
         // Half of them have a cache on disk, and so continue where they were.
-        let cursor = if index % 2 == 0 { host.saved.clone() } else { None };
+        let cursor = if index.is_multiple_of(2) { host.saved.clone() } else { None };
         host.member = Some(Member::new(settings, cursor, entropy));
         self.drive(index);
     }

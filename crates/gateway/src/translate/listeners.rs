@@ -245,8 +245,8 @@ fn group(protocol: Protocol) -> u8 {
     }
 }
 
-/// Marks listeners that conflict. An earlier one prevails over those of a later ListenerSet; those of the same owner
-/// exclude each other.
+/// Marks listeners that conflict. An earlier one prevails over those of ListenerSets; those of the Gateway itself exclude
+/// each other.
 pub(crate) fn mark_conflicts(listeners: &mut [ResolvedListener<'_>]) {
     let mut by_port: BTreeMap<(u16, &'static str), Vec<usize>> = BTreeMap::new();
     for (at, listener) in listeners.iter().enumerate() {
@@ -260,7 +260,7 @@ pub(crate) fn mark_conflicts(listeners: &mut [ResolvedListener<'_>]) {
             let mut is_kept = true;
             for &other in &kept {
                 let Some(conflict) = conflict(&listeners[at], &listeners[other]) else { continue };
-                if listeners[at].set == listeners[other].set {
+                if listeners[at].set.is_none() && listeners[other].set.is_none() {
                     listeners[other].conflict = Some(conflict.clone());
                 }
                 listeners[at].conflict = Some(conflict);

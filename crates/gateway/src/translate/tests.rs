@@ -295,6 +295,11 @@ fn conditions_of_the_suite() {
                     "True Programmed",
                 ),
                 (
+                    "ListenerSet gateway-conformance-infra/listenerset-with-protocol-conflict-with-listener-set-1",
+                    "Programmed",
+                    "True Programmed",
+                ),
+                (
                     "ListenerSet gateway-conformance-infra/listenerset-with-protocol-conflict-with-gateway-2",
                     "Accepted",
                     "False ListenersNotValid",

@@ -129,7 +129,7 @@ fn is_chosen(
         let path = path::normalise(raw_path, &mut buffer).unwrap_or(raw_path);
         let tls = peer.tls.map(|tls| Rc::new(tls.clone()));
         let link = ClientLinkCell::default();
-        if let Some(report) = visit.and_then(Visit::bot) {
+        if let Some(report) = visit.and_then(Visit::shared_bot) {
             link.set_bot(Rc::clone(report));
         }
         let generation = context.generation();

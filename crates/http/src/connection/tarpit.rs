@@ -18,7 +18,7 @@ const BYTES: &[u8] = b"HTTP/1.1 200 OK";
 const DROPPED_BYTES_MAX: usize = 64;
 
 /// Connection in the tarpit.
-pub struct TarpitConnection {
+pub(super) struct TarpitConnection {
     socket: Socket,
     context: Rc<Context>,
     client: LogClient,

@@ -89,13 +89,16 @@ impl ResponsePace {
     }
 }
 
+/// Part of a file that is being read.
+type PartReading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>;
+
 /// Content that is sent at a maximum rate.
 struct PacedContent {
     segments: VecDeque<Segment>,
     /// Content after the segments.
     stream: Option<ContentStream>,
     /// Part of a file that is being read.
-    reading: Option<Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>>,
+    reading: Option<PartReading>,
     /// Bytes that are sent before the rate of the connection applies.
     free_bytes: u64,
     client: Rc<ClientPace>,

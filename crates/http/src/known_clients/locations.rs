@@ -85,7 +85,7 @@ impl Database {
     fn look(&self, log: &ServerLog) {
         let Some(file) = &self.file else { return };
         let state = FileState::of(file);
-        if std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), state.clone()) == state {
+        if std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), state) == state {
             return;
         }
         match read(file) {

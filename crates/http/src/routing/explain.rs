@@ -137,6 +137,11 @@ pub async fn explain(
                 decision = rules.on_answer(verdict, &mut passage, routed);
                 continue;
             }
+            RuleDecision::Confirm(confirmation) => {
+                let verdict = confirmation.await;
+                decision = rules.on_confirmation(verdict, &mut passage, routed);
+                continue;
+            }
             // Local invariant: these rules have no forward authentication.
             RuleDecision::Authorize(..) | RuleDecision::Pass => {}
         }

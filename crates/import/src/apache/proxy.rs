@@ -252,6 +252,14 @@ pub(super) fn handler(
     }
 }
 
+/// Index files that Apache looks for before the index of scripts, which otherwise comes first here.
+pub(super) fn earlier_indexes(indexes: &[String]) -> Option<KdlNode> {
+    let first = indexes.iter().position(|name| name.ends_with(".php"))?;
+    let names = &indexes[..first];
+    let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+    (!names.is_empty()).then(|| KdlNode::with("files", "~/$").block(vec![index]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,12 +276,4 @@ mod tests {
         check("balancer://pool/", "pool", "/", false);
         assert!(target("ajp://a").is_err());
     }
-}
-
-/// Index files that Apache looks for before the index of scripts, which otherwise comes first here.
-pub(super) fn earlier_indexes(indexes: &[String]) -> Option<KdlNode> {
-    let first = indexes.iter().position(|name| name.ends_with(".php"))?;
-    let names = &indexes[..first];
-    let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
-    (!names.is_empty()).then(|| KdlNode::with("files", "~/$").block(vec![index]))
 }

@@ -6,10 +6,10 @@ mod process;
 
 pub use model::{
     BotCount, BotStatus, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus,
-    EvictionCount, FtpStatus,
-    FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus,
-    PlaceStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus,
-    StatusReport, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    EvictionCount, FtpStatus, FtpTransferCount, InstanceStatus, LimitCount, LogStatus, ModuleFailureCount,
+    ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus, RequestCount,
+    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TimesStatus, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

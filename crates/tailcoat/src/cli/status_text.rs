@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::certificates::distance;
 use crate::metrics::StageCounts;
-use crate::status::{CertificateStatus, ModuleStatus, StatusReport, TimesStatus, UpstreamStatus};
+use crate::status::{CertificateStatus, ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
 pub(super) fn overview(

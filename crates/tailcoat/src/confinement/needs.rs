@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
-    GatewayProtocol, HandlerConfig, Listen, RemoteSyslog, RootPattern, RootPiece, RulesConfig, SiteConfig, SymlinkRule,
-    SyslogTransport, UpstreamConfig, UpstreamServerAddress, state_directory,
+    GatewayProtocol, HandlerConfig, Listen, RemoteSyslog, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig,
+    StorePlace, SymlinkRule, SyslogTransport, UpstreamConfig, UpstreamServerAddress, ValkeyTopology, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -393,13 +393,16 @@ fn looks_up_names(config: &Config) -> bool {
     });
     let looks_for_collector =
         collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
+    let looks_for_store = config.store.iter().filter(|store| !is_directory(store)).any(|store| {
+        store.authorities.is_none() || store_hosts(store).is_none_or(|hosts| !hosts.into_iter().all(is_address))
+    });
     let mut rules = config.sites.iter().map(|site| &site.rules).chain([&config.rules]);
     let confirms_crawlers = rules.any(|rules| rules.bots.as_ref().is_some_and(Option::is_some));
     let crowdsec = config.server.client_knowledge.crowdsec.as_ref();
     let looks_for_crowdsec = crowdsec.is_some_and(|crowdsec| crowdsec.authority.parse::<SocketAddr>().is_err());
     let of_clients = confirms_crawlers || looks_for_crowdsec;
-    let of_logs = looks_for_collector || looks_for_syslog;
-    upstreams || sends_requests || of_logs || of_clients || config.has_automatic_certificates()
+    let of_servers = looks_for_collector || looks_for_syslog || looks_for_store;
+    upstreams || sends_requests || of_servers || of_clients || config.has_automatic_certificates()
 }
 
 /// Syslogs of other machines.
@@ -412,7 +415,9 @@ fn remote_logs(config: &Config) -> impl Iterator<Item = &RemoteSyslog> {
 
 fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
+    let has_store = config.store.iter().any(|store| !is_directory(store));
     has_collector
+        || has_store
         || remote_logs(config).next().is_some()
         || config.server.client_knowledge.crowdsec.is_some()
         || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)

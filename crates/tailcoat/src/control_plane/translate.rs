@@ -19,14 +19,14 @@ use crate::stream_proxy::StreamListener;
 
 /// Translates snapshots, one after another. It remembers what is slow to compile.
 #[derive(Default)]
-pub struct Translator {
+pub(super) struct Translator {
     regexes: Regexes,
     options: KnownOptions,
     number: u64,
 }
 
 /// Result of a translation.
-pub struct TranslatedRoutes {
+pub(super) struct TranslatedRoutes {
     /// Sites and upstreams.
     pub parts: RouteParts,
     /// Listeners for connections and datagrams.
@@ -37,7 +37,7 @@ pub struct TranslatedRoutes {
 }
 
 /// Servers of a backend.
-pub fn servers_of(backend: &Backend, endpoints: &[Endpoint]) -> Vec<UpstreamServer> {
+pub(super) fn servers_of(backend: &Backend, endpoints: &[Endpoint]) -> Vec<UpstreamServer> {
     let ready = endpoints.iter().filter(|endpoint| endpoint.is_ready).take(UpstreamConfig::SERVERS_MAX);
     let server = |endpoint: &Endpoint| {
         let port = endpoint.address.port();
@@ -60,7 +60,7 @@ pub fn servers_of(backend: &Backend, endpoints: &[Endpoint]) -> Vec<UpstreamServ
 
 impl Translator {
     /// Translates a snapshot. Addresses in `unusable` are left out, because they cannot be bound.
-    pub fn translate(
+    pub(super) fn translate(
         &mut self,
         snapshot: &Snapshot,
         state: &RouteState,
@@ -381,7 +381,7 @@ impl<'a> Work<'a> {
                 port: group.address.port(),
                 is_backend: &is_backend,
             };
-            let usable = backend.map(|backend| backend.backend.as_str()).filter(|name| is_backend(*name));
+            let usable = backend.map(|backend| backend.backend.as_str()).filter(|name| is_backend(name));
             let made = site_of(rule, &filters, usable, &place, self.options);
             let (mut site, upstreams) = match made {
                 Ok(made) => made,

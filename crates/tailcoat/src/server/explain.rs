@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use wire::h1::{H1Event, H1ServerConnection};
 use wire::http::{Method, Request, RequestHead};
@@ -20,15 +20,16 @@ use crate::handler::static_file::{FileTree, StaticFile};
 use crate::handler::{
     ClientLinkCell, Encoders, ErrorPages, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed,
 };
+use crate::known_clients::Bans;
 use crate::log::{LogClient, ServerLog};
 use crate::metrics::NameSlot;
 use crate::object_cache::{ObjectStore, WorkerCache};
+use crate::routing::SiteSetup;
 use crate::routing::explain::{
     ExplainedKind, ExplainedStep, ProbeFuture, Probed, RouteProbe, SiteExplanation, explain as explain_in_site,
     site_for_host,
 };
 use crate::routing::rules::{AllRules, RequestIds, Rules};
-use crate::routing::{Bans, SiteSetup};
 use crate::tls::TlsInfo;
 
 /// Configuration that is asked, and the places of its options.
@@ -149,6 +150,8 @@ async fn explain_request(
             site: 0,
             is_http2: false,
             has_http3: false,
+            ja4: None,
+            http2: OnceLock::new(),
         })
     });
     let arrived = Arrived { client: peer, tls: tls.as_ref(), link: &link, now };

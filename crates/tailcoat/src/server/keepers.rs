@@ -10,6 +10,7 @@ use tokio::task::{AbortHandle, spawn};
 use super::assembly::{Assembly, Lasting};
 use super::fleet::{FleetHandle, SharedChange};
 use crate::acme;
+use crate::control::ControlOrder;
 use crate::known_clients::{self, Kept};
 use crate::log::event;
 use crate::modules::{self, Modules};
@@ -63,6 +64,7 @@ impl Keepers {
         self.keep_upstreams(assembly);
         self.keep_modules(assembly);
         self.keep_known_clients(assembly, lasting);
+        self.keep_store(assembly, lasting);
         match &self.certificates {
             Some(keeper) => keeper.apply(certificates),
             None if certificates.is_empty() => {}

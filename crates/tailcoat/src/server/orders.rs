@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::Server;
 use super::explain::{self, ExplainedConfig};
+use super::fleet::SharedChange;
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, ConfigOrigin, LogLevel, log_format_from_text};
@@ -38,6 +39,8 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
 
 /// Certificates in one report, which has a limit of bytes.
 const CERTIFICATES_A_REPORT: usize = 100;
+/// Time that a status waits for the store.
+const STORE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Limit of workers; equals that of the option.
 const WORKERS_MAX: usize = 1_024;

@@ -60,6 +60,7 @@ pub struct StreamListener {
 
 /// Traffic that a listener forwards.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each listener")]
 pub enum StreamKind {
     /// Connections, all alike.
     Tcp(StreamTarget),

@@ -47,7 +47,7 @@ struct PreparedAgent {
 
 /// Message of an agent's thread.
 enum AgentEvent {
-    Interval(u64, Interval),
+    Interval(u64, Box<Interval>),
     Done(Box<RunOutcome>, Vec<Limit>, bool),
     Failed(String),
 }
@@ -180,7 +180,7 @@ fn follow(
             FromAgent::Interval { end_seconds, record } => {
                 let interval = Interval { end_seconds, record: record.record()?, ..Interval::default() };
                 // The receiver may have ended because of another agent.
-                let _ = events.send(AgentEvent::Interval(number, interval));
+                let _ = events.send(AgentEvent::Interval(number, Box::new(interval)));
                 number += 1;
             }
             FromAgent::Done { outcome, limits, interrupted } => {

@@ -135,11 +135,15 @@ pub(super) fn options_of_part(run: &SentRun, directory: &Path) -> Result<LoadOpt
     Ok(options)
 }
 
+/// One of several equal parts of a number; the first parts have the rest.
+fn share_of(whole: u64, part: u64, parts: u64) -> u64 {
+    whole / parts + u64::from(part < whole % parts)
+}
+
 /// Reduces a load to one of several equal parts.
 fn share(options: &mut LoadOptions, part: u64, parts: u64) -> Result<(), String> {
-    let of = |whole: u64| whole / parts + u64::from(part < whole % parts);
-    options.connections = of(options.connections);
-    options.requests = options.requests.map(of);
+    options.connections = share_of(options.connections, part, parts);
+    options.requests = options.requests.map(|requests| share_of(requests, part, parts));
     if options.connections == 0 || options.requests == Some(0) {
         return Err("each agent needs at least one connection and one request".to_owned());
     }

@@ -29,7 +29,7 @@ fn web_socket(
 fn serve(
     mut stream: TcpStream,
     accept: fn(&str) -> String,
-    act: &dyn Fn(usize, &[u8]) -> Option<Vec<u8>>,
+    act: impl Fn(usize, &[u8]) -> Option<Vec<u8>>,
 ) -> Option<()> {
     stream.set_nodelay(true).unwrap();
     let mut head = Vec::new();

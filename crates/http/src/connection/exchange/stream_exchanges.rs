@@ -61,7 +61,7 @@ pub(crate) struct ContentLost;
 
 impl<Id: StreamKey> StreamExchanges<Id> {
     /// Takes the fingerprint of an HTTP/2 connection over TLS from its first bytes.
-    pub fn note_beginning(&self, beginning: &[u8], pseudo_fields: &[u8]) {
+    pub(crate) fn note_beginning(&self, beginning: &[u8], pseudo_fields: &[u8]) {
         if let Some(tls) = &self.client.tls
             && let Some(text) = http2_of_bytes(beginning, pseudo_fields)
         {
@@ -70,7 +70,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     }
 
     /// End of the connection in place of a response.
-    pub fn ending(&self) -> ResponseEnding {
+    pub(crate) fn ending(&self) -> ResponseEnding {
         self.ending
     }
 

@@ -199,12 +199,12 @@ impl H2Connection {
     }
 
     /// True if the connection must be kept without a response.
-    pub fn is_for_tarpit(&self) -> bool {
+    pub(super) fn is_for_tarpit(&self) -> bool {
         self.exchanges.ending() == ResponseEnding::Tarpit
     }
 
     /// Converts the connection to one in the tarpit, which ends its other requests; `None` if that is full.
-    pub fn into_tarpit(mut self) -> Option<TarpitConnection> {
+    pub(super) fn into_tarpit(mut self) -> Option<TarpitConnection> {
         let limits = self.context.generation().limits.tarpit;
         let bans = Arc::clone(self.context.generation().router.ban_table());
         let Some(place) = bans.take_tarpit_place(limits.connections_max) else {

@@ -65,7 +65,7 @@ impl AutoBans {
 
     /// Counts a message that cannot be parsed as a request. Rules for some paths, or with a condition, do not apply to it.
     #[cold]
-    pub fn count_malformed(&self, status: Status, client: LogClient, now_ms: u64, bans: &Bans) {
+    pub(super) fn count_malformed(&self, status: Status, client: LogClient, now_ms: u64, bans: &Bans) {
         let Some(network) = self.network_of(client) else { return };
         for (rule, table) in &self.rules {
             let is_for = rule.path == PathPattern::Any && rule.when.is_none() && rule.statuses.contains(&status);

@@ -6,7 +6,7 @@ use crate::config::{Cors, FieldAction, OriginPattern};
 use crate::handler::{BuiltResponse, FieldChange, Routed};
 
 /// Answers a preflight request; `None` for any other request.
-pub fn preflight(cors: &Cors, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+pub(super) fn preflight(cors: &Cors, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
     let field = |name: &str| routed.request.field_by_name(name.as_bytes());
     if routed.request.method() != Method::Options {
         return None;
@@ -36,7 +36,7 @@ pub fn preflight(cors: &Cors, routed: &Routed<'_>) -> Option<Box<BuiltResponse>>
 }
 
 /// Fields of the response to a request of another origin.
-pub fn response_changes(cors: &Cors, routed: &Routed<'_>) -> Vec<FieldChange> {
+pub(super) fn response_changes(cors: &Cors, routed: &Routed<'_>) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     let origin = routed.request.field_by_name(b"origin").and_then(|origin| allowed_origin(cors, origin));
     let Some(origin) = origin else {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use expression::{BotFact, Fact, FactSource, TlsFact, unmapped};
-use wire::http::{FieldSpan, Version, cookies};
+use wire::http::{FieldSpan, Status, Version, cookies};
 
 use super::Visit;
 use super::target::arguments;
@@ -18,12 +18,13 @@ pub struct RoutedFacts<'r> {
     path: &'r [u8],
     visit: Option<&'r Visit>,
     response: Option<&'r Response>,
+    status: Option<Status>,
 }
 
 impl<'r> RoutedFacts<'r> {
     /// Facts of a request.
     pub fn new(routed: &'r Routed<'r>) -> Self {
-        Self { routed, path: routed.path, visit: None, response: None }
+        Self { routed, path: routed.path, visit: None, response: None, status: None }
     }
 
     /// Facts with another path, such as another reading of the requested one.
@@ -38,7 +39,12 @@ impl<'r> RoutedFacts<'r> {
 
     /// Facts with those of the response.
     pub fn with_response(self, response: &'r Response) -> Self {
-        Self { response: Some(response), ..self }
+        Self { response: Some(response), status: Some(response.status()), ..self }
+    }
+
+    /// Facts with the status of a response whose header fields are gone.
+    pub fn with_status(self, status: Status) -> Self {
+        Self { status: Some(status), ..self }
     }
 
     fn user(&self) -> &'r [u8] {
@@ -131,7 +137,7 @@ impl FactSource for RoutedFacts<'_> {
                 return Some(Cow::Owned(found.unwrap_or_default().into_bytes()));
             }
             Fact::Status => {
-                let status = self.response.map(|response| response.status().code().to_string()).unwrap_or_default();
+                let status = self.status.map(|status| status.code().to_string()).unwrap_or_default();
                 return Some(Cow::Owned(status.into_bytes()));
             }
         }))

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::config::{
     AutoBan, BotsConfig, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit,
-    RequestLimit, RulesConfig, SiteConfig,
+    RequestLimit, RulesConfig, SharedState, SiteConfig, StoreConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -114,12 +114,33 @@ impl AllRules {
         let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
-        Ok(Self { sites, gates, trusted_proxies, locations, kept: common.kept })
+        let rules = Self { sites, gates, trusted_proxies, locations, kept: common.kept };
+        rules.share_limits();
+        Ok(rules)
     }
 
     /// Lists of bots, and claims of crawlers, which must be kept up to date.
     pub fn known_clients(&self) -> (Vec<Arc<SiteLists>>, Arc<Claims>) {
         (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
+    }
+
+    /// Gives each rate limit an identity that is the same at all instances, if limits are shared.
+    fn share_limits(&self) {
+        let hasher = &self.kept.hasher;
+        let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
+        for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
+            for (index, (limit, table)) in limits.rate.iter().enumerate() {
+                let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
+                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+            }
+        }
+    }
+
+    /// Tables of rate limits that instances share.
+    pub fn shared_tables(&self) -> Vec<Arc<RateTable>> {
+        let limits = self.kept.sites.values().chain([&self.kept.all]);
+        let tables = limits.flat_map(|limits| &limits.rate).map(|(_, table)| Arc::clone(table));
+        tables.filter(|table| table.is_shared()).collect()
     }
 
     /// Changes the rate of the limits for all sites, or of this site's, that have the path and the key of `wanted`.
@@ -154,7 +175,11 @@ struct Common<'c> {
 
 impl<'c> Common<'c> {
     fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> io::Result<Self> {
-        let hasher = reused.map(|reused| reused.hasher.clone()).unwrap_or_default();
+        let known = reused.map(|reused| &reused.hasher);
+        let hasher = match config.store.as_ref().filter(|store| store.has(SharedState::Limits)) {
+            Some(StoreConfig { key_file: Some(path), .. }) => KeyHasher::of_secret(&StoreConfig::read_secret(path)?),
+            _ => known.filter(|hasher| !hasher.is_shared()).cloned().unwrap_or_default(),
+        };
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
         let known_checks = reused.filter(|reused| reused.checks_max == checks_max);
         let kept = ReusedLimits {
@@ -363,6 +388,7 @@ impl SharedRules {
     }
 
     /// Limits of rate, and of requests in progress.
+    #[expect(clippy::type_complexity, reason = "both lists have the same form")]
     pub(super) fn limits(&self) -> (&[Guarded<RateLimit, RateTable>], &[Guarded<RequestLimit, CountTable>]) {
         (&self.rate_limits, &self.request_limits)
     }

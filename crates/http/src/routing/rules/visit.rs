@@ -88,6 +88,11 @@ impl Visit {
         self.bot.get().map(|report| &**report)
     }
 
+    /// Assessment of the request, to be shared.
+    pub fn shared_bot(&self) -> Option<&Rc<BotReport>> {
+        self.bot.get()
+    }
+
     pub(super) fn set_bot(&self, report: Rc<BotReport>) {
         // A request is assessed once.
         let _ = self.bot.set(report);

@@ -80,21 +80,27 @@ impl FleetHandle {
     /// Gives an order to all instances that this one has carried out, if such orders are shared.
     pub(super) fn publish(&self, order: &ControlOrder) {
         if self.config.has(SharedState::Orders) && changes::is_shared(order) {
-            // Fails only if the thread ended by a panic, which was logged.
-            let _ = self.commands.as_ref().map(|commands| commands.send(Command::Publish(order.clone())));
+            self.command(Command::Publish(order.clone()));
         }
     }
 
     /// Shares these rate limits, and no others.
     pub(super) fn share_limits(&self, tables: Vec<Arc<RateTable>>) {
-        let _ = self.commands.as_ref().map(|commands| commands.send(Command::ShareLimits(tables)));
+        self.command(Command::ShareLimits(tables));
     }
 
     /// Asks for the state of the store and the instances.
     pub(super) fn ask_status(&self) -> oneshot::Receiver<StoreStatus> {
         let (sender, receiver) = oneshot::channel();
-        let _ = self.commands.as_ref().map(|commands| commands.send(Command::Status(sender)));
+        self.command(Command::Status(sender));
         receiver
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // Fails only if the thread ended by a panic, which was logged.
+            let _ = commands.send(command);
+        }
     }
 }
 
