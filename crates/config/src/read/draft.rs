@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bots::read_bots;
+use super::caching::read_caching;
 use super::expressions::ExpressionsDraft;
 use super::reuse::{DEPTH_MAX, SnippetTable, canonical, expand, source_of};
 use super::{ConfigFinding, ConfigReader, Setting};
@@ -20,7 +21,6 @@ use crate::model::confinement::Confinement;
 use crate::model::ftp::FtpConfig;
 use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::module::{ModuleConfig, ModulesConfig};
-use crate::model::response_caching::ResponseCaching;
 use crate::model::rules::RulesConfig;
 use crate::model::store::StoreConfig;
 use crate::model::traces::Traces;
@@ -771,19 +771,6 @@ impl SiteDraft {
         self.site.routes.splice(0..0, routes);
         self.route_spans.splice(0..0, spans);
     }
-}
-
-/// A `cache` block of a `forward`.
-fn read_caching(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> ResponseCaching {
-    let mut caching = ResponseCaching::default();
-    if let Some(document) = setting.children {
-        for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Caching) {
-            if let OptionSetter::Caching(set) = inner.option.set {
-                set(&mut caching, &inner.values);
-            }
-        }
-    }
-    caching
 }
 
 /// Port of a site without `listen`.

@@ -1,6 +1,7 @@
 //! KDL nodes against the table of options: names, places, numbers and kinds of values.
 
 mod bots;
+mod caching;
 pub(crate) mod draft;
 mod environment;
 pub(crate) mod expressions;
