@@ -5,7 +5,7 @@
 //! new TLS handshakes, requests for programs and modules, and requests for upstreams, in this order. It never sheds
 //! responses from memory or files, which cost no more than an error, nor the status page, metrics and ACME challenges.
 //!
-//! Queues of upstreams have their own measure ([`upstream`](crate::upstream)).
+//! Queues of upstreams have their own measure (the crate of upstreams).
 
 mod controller;
 mod shared;

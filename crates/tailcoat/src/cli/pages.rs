@@ -163,6 +163,7 @@ mod tests {
         "Serve",
         "Show",
         "Start",
+        "Trace",
         "Translate",
     ];
 

@@ -70,7 +70,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// List directories that have no index file; the default
+    /// List directories that have no index file; the default without `--forward`
     #[arg(short, long, conflicts_with = "no_browse")]
     browse: bool,
 
@@ -177,7 +177,9 @@ impl Serve {
     }
 
     fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
-        let files = FilesConfig { browse: !self.no_browse, ..FilesConfig::below(root(&self.directory)?) };
+        // The server of `--forward` responds for directories without an index.
+        let browse = self.browse || !self.no_browse && self.forward.is_none();
+        let files = FilesConfig { browse, ..FilesConfig::below(root(&self.directory)?) };
         let mut routes = vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(files.clone()))];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
         routes.extend(upstreams.iter().map(|upstream| {
