@@ -74,6 +74,14 @@ impl StagedExample {
             match (name, path.extension().and_then(|extension| extension.to_str())) {
                 ("passwords" | "users", _) => fs::write(path, include_str!("../examples/passwords")).unwrap(),
                 ("blocked" | "cdn-networks", _) => fs::write(path, "192.0.2.128/25\n").unwrap(),
+                ("gptbot.json", _) => fs::write(path, "192.0.2.0/24\n").unwrap(),
+                ("robots.txt", _) => fs::write(path, "User-agent: *\nDisallow: /search\n").unwrap(),
+                // The key of RFC 9421, appendix B.1.4.
+                ("chatgpt-keys.json", _) => fs::write(
+                    path,
+                    r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"}]}"#,
+                )
+                .unwrap(),
                 ("eab.key" | "api-key", _) => fs::write(path, "c2VjcmV0").unwrap(),
                 ("store.key" | "store.password" | "s3.secret", _) => fs::write(path, "c2VjcmV0".repeat(5)).unwrap(),
                 ("dns-record", _) => {

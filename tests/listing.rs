@@ -112,7 +112,7 @@ fn who_breaks_off_is_not_worked_for() {
 #[test]
 fn errors_have_pages() {
     let directory = directory();
-    let server = TestServer::serve(directory.path(), &[]);
+    let server = TestServer::serve(directory.path(), &["--no-browse"]);
     let check = |target: &str, fields: &str, status: &str, content_type: &str, body: &str| {
         let answer = get(&server, target, fields);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use libfuzzer_sys::fuzz_target;
 use tailcoat_fuzz::config::AccessLogFormat;
-use tailcoat_fuzz::log::{ConvertReport, LogClient, LogRecord, Subject, UpstreamRecord, convert, first_log, write};
+use tailcoat_fuzz::log::{
+    BotRecord, ConvertReport, LogClient, LogRecord, Subject, UpstreamRecord, convert, first_log, write,
+};
 use tailcoat_fuzz::take_number;
 use wire::h1::{HeadLimits, parse_request_head};
 use wire::http::{Request, RequestHead, Status};
@@ -64,6 +66,7 @@ impl<'a> Line<'a> {
             cache_status: if number.is_multiple_of(2) { "hit" } else { "" },
             request_id: "",
             trace: None,
+            bot: BotRecord::default(),
             is_complete: number.is_multiple_of(3),
             status: Status::new((number % 600) as u16).unwrap_or(Status::OK),
             content_bytes: number,
