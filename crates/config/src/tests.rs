@@ -198,7 +198,8 @@ fn each_example_changes_something() {
         if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
             .contains(&option.name)
             || ["tls-ca-file", "tls-certificate", "require-tls", "implicit-tls", "write"].contains(&option.name)
-            || ["include", "snippet", "use", "password-file", "key-file"].contains(&option.name)
+            || ["include", "snippet", "use", "password-file", "key-file", "crawler", "agent-keys", "enforce-robots"]
+                .contains(&option.name)
             || (place, option.name) == (OptionContext::Store, "url")
         {
             // Their files are read, and a store without a URL is an error.

@@ -353,7 +353,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             nginx: &["geoip2", "geoip_country"],
             apache: &["MaxMindDBFile", "GeoIPDBFile"],
             caddy: &["maxmind_geolocation"],
-            others: &["geoip", "maxmind", "geo"],
+            others: &["geoip", "maxmind"],
         },
         set: OptionSetter::Server(|server, values| server.client_knowledge.countries = values.file("file")),
         ..OPTION
