@@ -390,7 +390,7 @@ mod tests {
             assert_eq!(bans.is_any.load(Ordering::Relaxed), is_looked_for, "after {seconds} s");
         }
         bans.ban(network("192.0.2.1/32"), Duration::from_secs(60)).unwrap();
-        assert!(bans.has(client), "banned anew");
+        assert!(bans.has(client), "banned again");
     }
     #[test]
     fn actions() {
