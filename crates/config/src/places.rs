@@ -35,9 +35,11 @@ struct GivenOption {
     is_block: bool,
     is_repeatable: bool,
     block: OptionContext,
-    /// Text of the block, and the place in it: that of `use` or `include` if the option is from another text.
+    /// Text of the block, and where its reader places the option: at `use` or `include` if it is from another text.
     source: Arc<ConfigSource>,
     span: Range<usize>,
+    /// Place in the text of the block: that of `use` or `include` if the option is from a snippet or another text.
+    start_in_block: usize,
     /// Text that the option is from, and the place of the option with its values.
     written_in: Arc<ConfigSource>,
     written_at: Range<usize>,
@@ -80,6 +82,7 @@ impl ConfigPlaces {
             is_repeatable: option.repeatable,
             block,
             source: source.clone(),
+            start_in_block: node.origin.as_ref().map_or(span.start, |origin| origin.used_at.start),
             span,
             written_in: written_in.clone(),
             written_at: node.span.start..end.max(node.span.end),
@@ -171,7 +174,7 @@ impl ConfigPlaces {
     /// Options of a site's block, without those of the blocks in it.
     fn of_site(&self, site: usize) -> impl Iterator<Item = &GivenOption> {
         self.given.iter().filter(move |given| {
-            given.block == OptionContext::Site && self.site_at(&given.source, given.span.start) == Some(site)
+            given.block == OptionContext::Site && self.site_at(&given.source, given.start_in_block) == Some(site)
         })
     }
 
@@ -192,7 +195,7 @@ impl ConfigPlaces {
                 && Arc::ptr_eq(&given.source, &block.source)
                 && given.span.start >= block.span.start
                 && end.is_none_or(|end| given.span.start < end)
-                && self.site_at(&given.source, given.span.start) == Some(site)
+                && self.site_at(&given.source, given.start_in_block) == Some(site)
         };
         (context, self.given.iter().filter(is_in).collect())
     }
@@ -213,7 +216,7 @@ mod tests {
 
     const TEXT: &str = r#"limits { body-bytes-max "1MiB"; idle-timeout "5s" }
 deny all path="/hidden/*"
-snippet "old" { redirect "/old" "/new" }
+snippet "old" { redirect "/old" "/new"; forward "http://127.0.0.1:2" path="/b/*" { first-byte-timeout "4s" }; }
 site "a.example" {
     listen "127.0.0.1:8080"
     root "/srv/a"
@@ -247,8 +250,9 @@ site "b.example" {
         let check = |found: Option<OptionPlace>, expect: &str| assert_eq!(found.as_ref().map(shown).unwrap(), expect);
         check(places.site(0), "t.kdl:4 site \"a.example\"");
         check(places.site(1), "t.kdl:13 site \"b.example\"");
-        check(places.route(0, 0), "t.kdl:9 forward \"http://127.0.0.1:1\" path=\"/api/*\"");
-        check(places.route(0, 1), "t.kdl:6 root \"/srv/a\"");
+        check(places.route(0, 1), "t.kdl:9 forward \"http://127.0.0.1:1\" path=\"/api/*\"");
+        check(places.route(0, 0), "t.kdl:3 forward \"http://127.0.0.1:2\" path=\"/b/*\"");
+        check(places.route(0, 2), "t.kdl:6 root \"/srv/a\"");
         check(places.route(1, 0), "t.kdl:15 root \"/srv/b\"");
         let rules = |site, options: &[&str], own_first| -> Vec<String> {
             places.rules(site, options, own_first).iter().map(shown).collect()
@@ -262,8 +266,7 @@ site "b.example" {
             ["t.kdl:2 deny all path=\"/hidden/*\"", "t.kdl:7 deny all path=\"/admin/*\""]
         );
         assert_eq!(rules(1, &["deny"], true), ["t.kdl:2 deny all path=\"/hidden/*\""]);
-        // Not found yet: an option of a snippet.
-        assert_eq!(rules(0, &["redirect"], true), [""; 0]);
+        assert_eq!(rules(0, &["redirect"], true), ["t.kdl:3 redirect \"/old\" \"/new\""]);
     }
 
     #[test]
@@ -273,11 +276,12 @@ site "b.example" {
             let all = places.effective(site, Some(route));
             all.iter().filter(|place| place.option == option).map(shown).collect()
         };
-        assert_eq!(text(0, 0, "first-byte-timeout"), ["t.kdl:10 first-byte-timeout \"3s\""]);
-        assert!(text(0, 1, "first-byte-timeout").is_empty());
+        assert_eq!(text(0, 1, "first-byte-timeout"), ["t.kdl:10 first-byte-timeout \"3s\""]);
+        assert_eq!(text(0, 0, "first-byte-timeout"), ["t.kdl:3 first-byte-timeout \"4s\""]);
+        assert!(text(0, 2, "first-byte-timeout").is_empty());
         assert_eq!(text(0, 1, "idle-timeout"), ["t.kdl:1 idle-timeout \"5s\""]);
         assert_eq!(text(1, 0, "browse"), ["t.kdl:16 browse"]);
-        assert_eq!(text(0, 1, "browse"), ["default browse off"]);
+        assert_eq!(text(0, 2, "browse"), ["default browse off"]);
         assert_eq!(text(0, 0, "head-timeout").len(), 1);
         assert!(text(0, 0, "head-timeout")[0].starts_with("default "));
     }

@@ -83,7 +83,8 @@ impl ConfigReader<'_> {
                 }
             };
             // Places of later findings are in the text of the block.
-            if let (Some(setting), Some(origin)) = (&mut setting, &node.origin) {
+            let elsewhere = node.origin.as_ref().filter(|origin| !Arc::ptr_eq(&origin.source, &self.source));
+            if let (Some(setting), Some(origin)) = (&mut setting, elsewhere) {
                 setting.span = origin.used_at.clone();
                 setting.values.list.iter_mut().for_each(|(.., span)| *span = origin.used_at.clone());
             }

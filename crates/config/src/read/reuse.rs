@@ -152,8 +152,7 @@ impl SnippetTable {
                         nodes: self.expand_nodes(source, document.nodes.iter(), point, false, diagnostics),
                     });
                     let (name, span, entries) = (node.name.clone(), node.span.clone(), node.entries.clone());
-                    let origin = point.filter(|point| !Arc::ptr_eq(&point.source, source));
-                    let origin = origin.map(|point| NodeOrigin { source: source.clone(), used_at: point.span.clone() });
+                    let origin = point.map(|point| NodeOrigin { source: source.clone(), used_at: point.span.clone() });
                     expanded.push(ParsedNode { name, span, entries, children, origin });
                 }
             }

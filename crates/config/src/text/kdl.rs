@@ -24,7 +24,7 @@ pub(crate) struct ParsedNode {
     pub(crate) span: Range<usize>,
     pub(crate) entries: Vec<KdlEntry>,
     pub(crate) children: Option<KdlDocument>,
-    /// Set if the node is from another text than its block: by a snippet, or a file that is included.
+    /// Set if the node is from a snippet, or a file that is included.
     pub(crate) origin: Option<NodeOrigin>,
 }
 
