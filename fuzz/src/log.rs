@@ -18,7 +18,7 @@ mod stream;
 mod tap;
 
 pub use convert::{ConvertReport, Damage, DamageKind, convert};
-pub use record::{LogClient, LogId, LogRecord, Subject, TlsRecord, UpstreamRecord};
+pub use record::{BotRecord, LogClient, LogId, LogRecord, Subject, TlsRecord, UpstreamRecord};
 pub use tap::RecordFilter;
 
 use crate::config::AccessLogFormat;

@@ -55,14 +55,16 @@ fn in_parallel<T: Sync>(rows: &[T], check: impl Fn(&T) + Sync) {
     });
 }
 
-/// Failure counts of a report that are not 0, by class.
+/// Failure counts of a report that are not 0, by class, in the order of the classes' names.
 fn failures(report: &Value) -> Vec<(String, u64)> {
     let classes = report["failures"].as_object().expect("failures by class");
-    classes
+    let mut counts: Vec<_> = classes
         .iter()
         .map(|(name, count)| (name.clone(), count.as_u64().unwrap()))
         .filter(|(_, count)| *count > 0)
-        .collect()
+        .collect();
+    counts.sort();
+    counts
 }
 
 /// Percentile of a distribution in milliseconds.
