@@ -5,6 +5,7 @@
 #![warn(unreachable_pub)]
 
 pub mod alerts;
+mod clients;
 mod data_sessions;
 mod early_sessions;
 mod keeper;
@@ -19,6 +20,7 @@ mod suites;
 mod tickets;
 mod validations;
 
+pub use clients::client_verifier;
 pub use keeper::{KeptSites, keep, reload};
 pub use quic::{QuicHandshake, QuicTls};
 pub use rustls::ServerConfig as TlsSettings;
@@ -66,7 +68,7 @@ impl TlsInfo {
             _ => "TLSv1.2",
         };
         let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
-        let client = connection.peer_certificates().and_then(|chain| chain.first());
+        let client = connection.peer_certificates().and_then(|chain| chain.first()).filter(|_| site.verifies_clients);
         Self {
             version,
             cipher_suite: suite.unwrap_or_default(),

@@ -17,7 +17,7 @@ use rustls::{HandshakeKind, ServerConfig as TlsSettings};
 
 use super::early_sessions::{EarlySessions, NoTickets};
 use super::quic_keys::NextKeys;
-use super::{ListenerTls, TlsInfo, subject};
+use super::{ListenerTls, SiteMark, TlsInfo, subject};
 
 /// HTTP/3 (RFC 9114, section 3.1).
 const HTTP3: &[u8] = b"h3";
@@ -79,7 +79,7 @@ struct HelloReader {
 
 struct Handshake {
     connection: ServerConnection,
-    site: u32,
+    site: SiteMark,
     /// True if the engine knows that the parameters are there.
     is_told: bool,
 }
@@ -178,7 +178,7 @@ impl HelloReader {
         self.parameters.write(&mut parameters);
         let connection = ServerConnection::new(settings, Version::V1, parameters)
             .map_err(|error| TransportError { reason: error.to_string(), ..internal_error() })?;
-        let mut handshake = Handshake { connection, site: site.id, is_told: false };
+        let mut handshake = Handshake { connection, site: site.mark(), is_told: false };
         handshake.read(&self.hello)?;
         Ok(Some(handshake))
     }
@@ -202,13 +202,14 @@ impl Handshake {
     fn result(&self) -> Option<QuicHandshake> {
         let connection = &self.connection;
         let suite = connection.negotiated_cipher_suite()?.suite().as_str();
-        let client = connection.peer_certificates().and_then(|chain| chain.first());
+        let client =
+            connection.peer_certificates().and_then(|chain| chain.first()).filter(|_| self.site.verifies_clients);
         let info = TlsInfo {
             version: "TLSv1.3",
             cipher_suite: suite.unwrap_or_default(),
             server_name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
             client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
-            site: self.site,
+            site: self.site.id,
             is_http2: false,
             has_http3: true,
             ja4: None,

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{
-    ClientHello, NoClientAuth, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
-};
+use rustls::server::{ClientHello, NoClientAuth, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
+use super::clients::client_verifier;
 use super::data_sessions::settings_for_control;
 use super::early_sessions::EarlySessions;
 use super::keeper::file_states;
 use super::quic::{QuicSite, quic_settings};
 use super::suites::cipher_suites;
 use crate::config::{
-    Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls, TlsVersion,
+    AcceptedClients, Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls,
+    TlsVersion,
 };
 
 /// Application protocols over TLS (RFC 7301), the preferred first.
@@ -73,6 +73,8 @@ pub struct SiteMark {
     pub id: u32,
     /// True if the site has HTTP/3.
     pub has_http3: bool,
+    /// True unless certificates of clients are accepted unverified.
+    pub verifies_clients: bool,
 }
 
 /// Settings with the certificates in use.
@@ -154,7 +156,13 @@ impl SiteTls {
 
     /// Parts that a connection to the site notes.
     pub fn mark(&self) -> SiteMark {
-        SiteMark { id: self.id, has_http3: self.current().quic.is_some() }
+        SiteMark { id: self.id, has_http3: self.current().quic.is_some(), verifies_clients: self.verifies_clients() }
+    }
+
+    /// True unless certificates of clients are accepted unverified.
+    pub(super) fn verifies_clients(&self) -> bool {
+        let asked = self.config.client_certificates.as_ref();
+        asked.is_none_or(|asked| asked.accepts != AcceptedClients::All)
     }
 
     /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.
@@ -249,7 +257,7 @@ impl CurrentCertificate {
         };
         let certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
         let verifier = match &config.client_certificates {
-            Some(asked) => verifier(asked.load()?, asked.is_required),
+            Some(asked) => client_verifier(asked.load()?, asked.accepts),
             None => Arc::new(NoClientAuth),
         };
         Ok(Self::of(config, versions, tickets, early, certificates, verifier))
@@ -280,13 +288,6 @@ impl CurrentCertificate {
         let not_after_unix_seconds = not_after.unwrap_or(i64::MAX);
         Self { settings: Arc::new(settings), verifier, is_replaced: false, quic, not_after_unix_seconds, facts }
     }
-}
-
-fn verifier(authorities: rustls::RootCertStore, is_required: bool) -> Arc<dyn ClientCertVerifier> {
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::new(default_provider()));
-    let builder = if is_required { builder } else { builder.allow_unauthenticated() };
-    // Fails without CA certificates, or for revocation lists: there are some of the first, and none of the second.
-    builder.build().expect("there is at least one authority")
 }
 
 fn settings(

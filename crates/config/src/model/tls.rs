@@ -78,8 +78,19 @@ pub enum TlsVersion {
 pub struct ClientCertificates {
     /// CA certificates (PEM) that must have signed client certificates.
     pub authorities: PathBuf,
-    /// Rejects clients without a certificate.
-    pub is_required: bool,
+    /// Clients that are accepted.
+    pub accepts: AcceptedClients,
+}
+
+/// Clients that a site with client certificates accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptedClients {
+    /// Clients with a valid certificate.
+    Verified,
+    /// Clients with a valid certificate, and clients without one.
+    VerifiedOrBare,
+    /// All clients. A certificate is requested, but neither verified nor known to rules and logs. Only controllers set this.
+    All,
 }
 
 /// Names of the cipher suites, those of TLS 1.3 first.

@@ -154,7 +154,10 @@ pub(super) static TLS: &[OptionDefinition] = &[
         set: OptionSetter::Site(|site, values| {
             site.tls.client_certificates = Some(ClientCertificates {
                 authorities: values.file("ca-file").unwrap_or_default(),
-                is_required: values.text("mode").as_deref() == Some("required"),
+                accepts: match values.text("mode").as_deref() {
+                    Some("required") => AcceptedClients::Verified,
+                    _ => AcceptedClients::VerifiedOrBare,
+                },
             });
         }),
         ..OPTION

@@ -15,7 +15,7 @@ use crate::config::{
     AcceptedName, Certificate, CertificateFiles, ClientCertificates, HostPattern, Listen, RouteListener, RouteParts,
     SiteConfig, StickyCookie, Tls, UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls, WeightedSites,
 };
-use crate::stream_proxy::StreamListener;
+use crate::stream_proxy::{StreamListener, accepted_clients};
 
 /// Translates snapshots, one after another. It remembers what is slow to compile.
 #[derive(Default)]
@@ -256,7 +256,7 @@ impl<'a> Work<'a> {
                 None => None,
                 Some(validation) => Some(ClientCertificates {
                     authorities: self.authorities(&validation.authorities)?,
-                    is_required: !validation.allows_invalid,
+                    accepts: accepted_clients(validation),
                 }),
             };
             site.tls = Tls { certificates, client_certificates, ..Tls::default() };

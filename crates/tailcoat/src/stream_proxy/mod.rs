@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn};
 use tokio::time::{sleep, timeout};
 
-pub use self::tls::StreamTls;
+pub use self::tls::{StreamTls, accepted_clients};
 use crate::log::{ServerLog, event};
 
 /// Connections of all listeners together, at most. Each holds two sockets.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use routes::{HostTable, Listener};
+use routes::{ClientValidation, HostTable, Listener};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::server::{Acceptor, WebPkiClientVerifier};
+use rustls::server::Acceptor;
 use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -19,7 +19,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{IDLE_TIMEOUT, Shared, TlsListener, relay};
-use crate::config::Certificate;
+use crate::config::{AcceptedClients, Certificate};
+use crate::tls::client_verifier;
 
 /// Length of a ClientHello, at most, with the headers of its records.
 const HELLO_BYTES_MAX: usize = 0xffff;
@@ -42,12 +43,7 @@ impl StreamTls {
         let provider = Arc::new(default_provider());
         let verifier = match &listener.client_validation {
             None => None,
-            Some(validation) => {
-                let roots = Arc::new(roots(&validation.authorities)?);
-                let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
-                let builder = if validation.allows_invalid { builder.allow_unauthenticated() } else { builder };
-                Some(builder.build().map_err(|error| error.to_string())?)
-            }
+            Some(validation) => Some(client_verifier(roots(&validation.authorities)?, accepted_clients(validation))),
         };
         let setting = |of: &routes::Certificate| {
             let certificate = Certificate::from_pem(of.chain.as_bytes(), of.key.as_bytes());
@@ -70,6 +66,11 @@ impl StreamTls {
         let found = self.settings.iter().find(|(certificate, _)| certificate.is_for(name));
         found.or(self.settings.first()).map(|(_, config)| config)
     }
+}
+
+/// Clients that a listener with client certificates accepts.
+pub fn accepted_clients(validation: &ClientValidation) -> AcceptedClients {
+    if validation.allows_invalid { AcceptedClients::All } else { AcceptedClients::Verified }
 }
 
 /// CA certificates of a PEM text.
