@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
-use tokio::task::spawn;
+use tokio::task::{AbortHandle, spawn};
 use tokio::time::{Instant, interval, timeout};
 
 use super::{Counted, Shared, StreamKind, StreamListener, StreamTarget, UDP_CLIENTS_MAX, UDP_IDLE_TIMEOUT};
@@ -24,6 +24,13 @@ struct UdpClient {
     socket: Arc<UdpSocket>,
     /// Last datagram of the client, for the task that returns responses.
     heard: watch::Sender<Instant>,
+    responses: AbortHandle,
+}
+
+impl Drop for UdpClient {
+    fn drop(&mut self) {
+        self.responses.abort();
+    }
 }
 
 /// Forwards datagrams until the task is aborted.
@@ -82,14 +89,15 @@ async fn open(
     socket.connect(server).await.ok()?;
     let (heard, hears) = watch::channel(Instant::now());
     let idle_timeout = target.idle_timeout.unwrap_or(UDP_IDLE_TIMEOUT);
-    let (listener, of_task, shared) = (Arc::clone(listener), Arc::clone(&socket), Arc::clone(shared));
-    spawn(async move { answer(&listener, client, &of_task, hears, idle_timeout, &shared, counted).await });
-    Some(UdpClient { socket, heard })
+    let (listener, of_task, shared) = (Arc::downgrade(listener), Arc::clone(&socket), Arc::clone(shared));
+    let task = spawn(async move { answer(&listener, client, &of_task, hears, idle_timeout, &shared, counted).await });
+    Some(UdpClient { socket, heard, responses: task.abort_handle() })
 }
 
-/// Returns responses to a client until neither side has sent anything for this time.
+/// Returns responses to a client until neither side has sent anything for this time, or the listener is gone. The task does
+/// not own the listener: its address would stay in use.
 async fn answer(
-    listener: &UdpSocket,
+    listener: &Weak<UdpSocket>,
     client: SocketAddr,
     socket: &UdpSocket,
     hears: watch::Receiver<Instant>,
@@ -106,16 +114,12 @@ async fn answer(
         if ends <= now {
             break;
         }
-        match timeout(ends - now, socket.recv(&mut buffer)).await {
-            Ok(Ok(length)) => {
-                last = Instant::now();
-                if listener.send_to(&buffer[..length], client).await.is_ok() {
-                    shared.counts.bytes_out.fetch_add(length as u64, Ordering::Relaxed);
-                }
-            }
-            // The server's port is closed (ICMP); the client may try again.
-            Ok(Err(_)) => break,
-            Err(_) => {}
+        let Ok(received) = timeout(ends - now, socket.recv(&mut buffer)).await else { continue };
+        // An error is a closed port (ICMP); the client may try again.
+        let (Ok(length), Some(listener)) = (received, listener.upgrade()) else { break };
+        last = Instant::now();
+        if listener.send_to(&buffer[..length], client).await.is_ok() {
+            shared.counts.bytes_out.fetch_add(length as u64, Ordering::Relaxed);
         }
     }
     drop(counted);

@@ -7,7 +7,7 @@ mod datagrams;
 mod relay;
 mod tls;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, spawn};
+use tokio::task::{JoinHandle, spawn};
 use tokio::time::{sleep, timeout};
 
 pub use self::tls::{StreamTls, accepted_clients};
@@ -48,6 +48,9 @@ const BACKLOG: u32 = 4_096;
 
 /// Time until the next try after accepting has failed.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time until the next try to bind an address that was in use.
+const BIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listener.
 #[derive(Debug)]
@@ -225,19 +228,48 @@ impl Shared {
     }
 }
 
-/// A listener that accepts, and the channel for its replacement.
+/// A listener, and the channel for its replacement.
 struct Running {
     current: watch::Sender<Arc<StreamListener>>,
-    task: AbortHandle,
+    /// `None` until its address can be bound.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Binds the address, and accepts connections or datagrams.
+    async fn start(&mut self, (address, is_udp): (SocketAddr, bool), shared: &Arc<Shared>) -> io::Result<()> {
+        let (receiver, shared) = (self.current.subscribe(), Arc::clone(shared));
+        self.task = Some(match is_udp {
+            true => spawn(datagrams::serve(UdpSocket::bind(address).await?, receiver, shared)),
+            false => spawn(accept(bind(address)?, receiver, shared)),
+        });
+        Ok(())
+    }
 }
 
 async fn run(mut orders: UnboundedReceiver<Vec<StreamListener>>, shared: Arc<Shared>) {
     let mut running: HashMap<(SocketAddr, bool), Running> = HashMap::new();
-    while let Some(listeners) = orders.recv().await {
+    loop {
+        let is_complete = running.values().all(|listener| listener.task.is_some());
+        let listeners = tokio::select! {
+            listeners = orders.recv() => listeners,
+            () = sleep(BIND_INTERVAL), if !is_complete => {
+                for (key, listener) in running.iter_mut().filter(|(_, listener)| listener.task.is_none()) {
+                    // The first error was logged.
+                    let _ = listener.start(*key, &shared).await;
+                }
+                continue;
+            }
+        };
+        let Some(listeners) = listeners else { return };
         let is_udp = |listener: &StreamListener| matches!(listener.kind, StreamKind::Udp(_));
         let wanted: Vec<_> = listeners.iter().map(|listener| (listener.address, is_udp(listener))).collect();
-        for (_, gone) in running.extract_if(|key, _| !wanted.contains(key)) {
-            gone.task.abort();
+        let kept: HashSet<_> = wanted.iter().copied().collect();
+        for (_, gone) in running.extract_if(|key, _| !kept.contains(key)) {
+            let Some(task) = gone.task else { continue };
+            task.abort();
+            // Its socket is closed then, so that a later listener can have the address.
+            let _ = task.await;
         }
         for (key, listener) in wanted.into_iter().zip(listeners) {
             let listener = Arc::new(listener);
@@ -245,31 +277,18 @@ async fn run(mut orders: UnboundedReceiver<Vec<StreamListener>>, shared: Arc<Sha
                 known.current.send_replace(listener);
                 continue;
             }
-            let (current, receiver) = watch::channel(listener);
-            let task = match key {
-                (address, true) => match UdpSocket::bind(address).await {
-                    Ok(socket) => spawn(datagrams::serve(socket, receiver, Arc::clone(&shared))).abort_handle(),
-                    Err(error) => {
-                        shared.warn_of_binding(address, &error);
-                        continue;
-                    }
-                },
-                (address, false) => match bind(address) {
-                    Ok(socket) => spawn(accept(socket, receiver, Arc::clone(&shared))).abort_handle(),
-                    Err(error) => {
-                        shared.warn_of_binding(address, &error);
-                        continue;
-                    }
-                },
-            };
-            running.insert(key, Running { current, task });
+            let mut new = Running { current: watch::channel(listener).0, task: None };
+            if let Err(error) = new.start(key, &shared).await {
+                shared.warn_of_binding(key.0, &error);
+            }
+            running.insert(key, new);
         }
     }
 }
 
 impl Shared {
     fn warn_of_binding(&self, address: SocketAddr, error: &io::Error) {
-        let help = "another program may use the address; the other listeners serve";
+        let help = "another program may use the address; the server tries again each second";
         self.log.warn(event("listener of streams not opened", &[("listen", &address), ("error", error)]), help);
     }
 }
