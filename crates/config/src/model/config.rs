@@ -462,6 +462,8 @@ pub struct ForwardConfig {
     pub first_byte_timeout: Duration,
     /// Maximum pause in the response body.
     pub between_bytes_timeout: Duration,
+    /// Maximum time for the whole exchange; `None` is unlimited.
+    pub total_timeout: Option<Duration>,
     /// Aborts the request when the client closes its connection, or its sending half.
     pub abort_with_client: bool,
     /// Maximum time without data in both directions of a tunnel.
@@ -546,6 +548,7 @@ impl ForwardConfig {
             upgrades: vec!["websocket".into()],
             first_byte_timeout: Duration::from_secs(60),
             between_bytes_timeout: Duration::from_secs(60),
+            total_timeout: None,
             abort_with_client: true,
             tunnel_timeout: Duration::from_secs(3600),
             response_head_bytes_max: 64 << 10,

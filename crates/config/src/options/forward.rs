@@ -253,6 +253,16 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "total-timeout",
+        parameters: &[one("time", TIMEOUT)],
+        doc: "Maximum time from the first connection to an upstream server to the end of the response, with all tries. \
+              After it, the client gets 504, or an aborted response if that has begun. A connection that changed to \
+              another protocol, and a response that the cache stores, have no such limit.",
+        example: r#"total-timeout "30s""#,
+        set: OptionSetter::Forward(|forward, values| forward.total_timeout = Some(values.time())),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "between-bytes-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"between-bytes-timeout "1m""#,

@@ -66,6 +66,8 @@ struct ClientLinkState {
     waker: Option<Waker>,
     interim: Vec<(Status, Fields)>,
     deadline_ms: Option<u64>,
+    /// Time after which no deadline of the handler is.
+    limit_ms: Option<u64>,
     is_late: bool,
     has_client_ended: bool,
 }
@@ -482,8 +484,25 @@ impl ClientLink {
     /// is polled within a tenth of a second of it, and then finds [`Self::take_late`] true.
     pub fn set_deadline(&self, deadline_ms: Option<u64>) {
         let mut state = self.state.borrow_mut();
-        state.deadline_ms = deadline_ms;
+        state.deadline_ms = match (deadline_ms, state.limit_ms) {
+            (Some(deadline_ms), Some(limit_ms)) => Some(deadline_ms.min(limit_ms)),
+            (deadline_ms, limit_ms) => deadline_ms.or(limit_ms),
+        };
         state.is_late = false;
+    }
+
+    /// Sets a limit for this and all later deadlines; `None` removes it. A limit that is set already stays.
+    pub fn set_limit(&self, limit_ms: Option<u64>) {
+        let mut state = self.state.borrow_mut();
+        state.limit_ms = limit_ms.and(state.limit_ms.or(limit_ms));
+        let deadline_ms = state.deadline_ms;
+        drop(state);
+        self.set_deadline(deadline_ms);
+    }
+
+    /// True if a limit is set, and has passed.
+    pub fn is_over_limit(&self, now_ms: u64) -> bool {
+        self.state.borrow().limit_ms.is_some_and(|limit_ms| limit_ms <= now_ms)
     }
 
     /// True if the deadline has passed. Resets the flag.
@@ -625,6 +644,21 @@ mod tests {
             assert_eq!(taken, expect);
         }
         assert!(link.is_at_end() && !link.wants_content());
+    }
+
+    #[test]
+    fn a_limit_shortens_deadlines() {
+        let link = ClientLink::new(BodyFraming::None, 0);
+        link.set_limit(Some(10));
+        link.set_limit(Some(20));
+        for (deadline_ms, expect) in [(None, 10), (Some(7), 7), (Some(11), 10)] {
+            link.set_deadline(deadline_ms);
+            assert_eq!(link.deadline_ms(), Some(expect), "{deadline_ms:?}");
+        }
+        assert!(link.is_over_limit(10) && !link.is_over_limit(9));
+        link.set_limit(None);
+        link.set_deadline(None);
+        assert!(link.deadline_ms().is_none() && !link.is_over_limit(10));
     }
 
     #[test]

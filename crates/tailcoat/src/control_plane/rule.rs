@@ -160,13 +160,13 @@ fn respond(status: Status, text: &str) -> HandlerConfig {
 }
 
 fn apply_timeouts(timeouts: &Timeouts, forward: &mut ForwardConfig) {
-    let limits = [timeouts.request_ms, timeouts.backend_request_ms];
-    let limits = limits.into_iter().flatten().map(|time_ms| match time_ms {
-        0 => UNLIMITED,
-        time_ms => Duration::from_millis(time_ms),
-    });
-    if let Some(limit) = limits.min() {
-        forward.first_byte_timeout = limit;
+    let unlimited = |time_ms| if time_ms == 0 { UNLIMITED } else { Duration::from_millis(time_ms) };
+    if let Some(time_ms) = timeouts.request_ms {
+        forward.total_timeout = Some(time_ms).filter(|time_ms| *time_ms > 0).map(Duration::from_millis);
+    }
+    // The limit for the whole holds for each try, too.
+    if let Some(limit) = timeouts.backend_request_ms.or(timeouts.request_ms) {
+        forward.first_byte_timeout = unlimited(limit);
     }
 }
 

@@ -220,6 +220,10 @@ impl ForwardExchange {
             endpoints: self.endpoints(),
         };
         let now = self.now;
+        // A response for other clients as well does not depend on this request.
+        if let Some(time) = self.inner.plan.config.total_timeout.filter(|_| !self.is_shared) {
+            self.link.set_limit(Some(now.monotonic_ms + time.as_millis() as u64));
+        }
         self.link.set_deadline(None);
         let destination = &self.inner.destination;
         self.link.forwarding().borrow_mut().on_wanted(destination.name(), destination.counted(), now.unix_us);
@@ -626,6 +630,10 @@ impl Future for ForwardExchange {
             if this.is_abandoned() && this.is_under_way() {
                 this.abandon();
                 return Poll::Ready(Err(ClientGone));
+            }
+            if this.link.is_over_limit(this.now.monotonic_ms) && this.is_under_way() {
+                this.link.set_limit(None);
+                return Poll::Ready(Ok(this.fail(UpstreamFailure::TimedOut, "was not done within `total-timeout`")));
             }
             match &mut this.state {
                 ForwardState::Unconnected => this.connect(),
