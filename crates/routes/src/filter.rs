@@ -55,6 +55,9 @@ pub struct Redirect {
     /// Path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathRewrite>,
+    /// Query without `?`, which replaces that of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
     /// Status: 301, 302, 303, 307 or 308; `None` is 302.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,

@@ -30,6 +30,8 @@ pub(crate) struct IngressHost {
     pub(crate) secret: Option<Key>,
     /// True if requests without TLS are redirected.
     pub(crate) redirects_to_tls: bool,
+    /// True if they are also redirected where a load balancer in front decrypts.
+    pub(crate) forces_tls: bool,
     /// Oldest Ingress of the host.
     pub(crate) created: i64,
 }
@@ -185,8 +187,8 @@ fn add(ingress: &Ingress, regex_hosts: &BTreeSet<Option<String>>, converted: &mu
         if let Some(tls) = tls {
             host.secret.get_or_insert_with(|| Key::new(&key.namespace, &tls.secret_name));
         }
-        host.redirects_to_tls |=
-            annotations.is("force-ssl-redirect") || tls.is_some() && annotations.get("ssl-redirect") != Some("false");
+        host.forces_tls |= annotations.is("force-ssl-redirect");
+        host.redirects_to_tls |= host.forces_tls || tls.is_some() && annotations.get("ssl-redirect") != Some("false");
         for path in &paths {
             if let Some(rule) = rule(&key, path, is_regex, &template, &annotations, &mut problems) {
                 host.rules.push(rule);
@@ -235,7 +237,9 @@ fn redirect_to(target: &str, status: u16) -> Redirect {
             path
         }
     };
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     redirect.path = Some(PathRewrite::Full(path.to_owned()));
+    redirect.query = Some(query.to_owned());
     redirect
 }
 

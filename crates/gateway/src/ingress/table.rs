@@ -79,7 +79,7 @@ pub(crate) const ANNOTATIONS: &[(&str, AnnotationOutcome, &str)] = &[
     ("enable-opentelemetry", Ignored, "traces are set in the servers' configuration"),
     ("enable-owasp-core-rules", Rejected, "there is no web application firewall"),
     ("enable-rewrite-log", Ignored, "there is no rewrite log"),
-    ("force-ssl-redirect", Kept, ""),
+    ("force-ssl-redirect", Differs, "without a certificate, requests with X-Forwarded-Proto: https are served"),
     ("from-to-www-redirect", Kept, ""),
     ("global-rate-limit", Rejected, "limits are counted on each server; use limit-rps"),
     ("global-rate-limit-ignored-cidrs", Rejected, "limits are counted on each server; use limit-rps"),

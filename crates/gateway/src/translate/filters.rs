@@ -98,6 +98,7 @@ fn one(scope: &mut RuleScope<'_, '_>, filter: &FilterSpec) -> Result<Option<Filt
                 hostname: spec.hostname.clone(),
                 port: spec.port,
                 path: spec.path.as_ref().map(path).transpose().map_err(Failed::Invalid)?,
+                query: None,
                 status: spec.status_code,
             }))
         }

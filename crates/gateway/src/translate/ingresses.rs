@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use routes::{BackendRef, ExternalAuth, ExternalAuthKind, Filter, Protocol, Redirect, Route, Rule, Snapshot};
+use routes::{
+    BackendRef, ExternalAuth, ExternalAuthKind, Filter, Match, Protocol, Redirect, Route, Rule, Snapshot, ValueMatch,
+    ValueTest,
+};
 use serde_json::{Value, json};
 
 use super::backends::{Backends, Wanted};
@@ -63,6 +66,16 @@ fn status(gateway: &ResolvedGateway<'_>) -> Value {
     json!({ "loadBalancer": { "ingress": addresses } })
 }
 
+/// Restricts a rule to requests that came over TLS to a load balancer in front.
+fn require_forwarded_tls(rule: &mut Rule) {
+    if rule.matches.is_empty() {
+        rule.matches.push(Match::default());
+    }
+    let value = ValueTest::Exact("https".to_owned());
+    let test = ValueMatch { name: "X-Forwarded-Proto".to_owned(), value };
+    rule.matches.iter_mut().for_each(|of| of.headers.push(test.clone()));
+}
+
 struct IngressScope<'a, 'b> {
     context: &'a Context<'b>,
     gateway: &'a ResolvedGateway<'b>,
@@ -84,7 +97,13 @@ impl IngressScope<'_, '_> {
         let with_tls = self.tls_listeners(name, host, &hostnames);
         let label = name.unwrap_or("default");
         let mut listeners = with_tls.clone();
-        if host.redirects_to_tls && !with_tls.is_empty() {
+        let mut rules: Vec<Rule> = host.rules.iter().map(|rule| self.rule(rule)).collect();
+        if host.redirects_to_tls && (host.forces_tls || !with_tls.is_empty()) {
+            // Without a certificate here, a load balancer in front decrypts, and says so.
+            if with_tls.is_empty() {
+                rules.iter_mut().for_each(require_forwarded_tls);
+                listeners.clone_from(&plain);
+            }
             let redirect = Redirect { scheme: Some("https".to_owned()), status: Some(308), ..Redirect::default() };
             let rules = vec![Rule { filters: vec![Filter::Redirect(redirect)], ..Rule::default() }];
             let route = Route { listeners: plain, hostnames: hostnames.clone(), created: host.created, rules };
@@ -92,7 +111,6 @@ impl IngressScope<'_, '_> {
         } else {
             listeners.extend(plain);
         }
-        let rules = host.rules.iter().map(|rule| self.rule(rule)).collect();
         let route = Route { listeners, hostnames, created: host.created, rules };
         self.snapshot.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
     }

@@ -301,8 +301,16 @@ fn redirects(redirect: &Redirect, place: &RulePlace<'_>) -> Result<Vec<config::R
         start.push(TemplatePiece::Literal(format!(":{port}")));
     }
     let targets = path_targets(redirect.path.as_ref(), place)?;
+    let query = match redirect.query.as_deref() {
+        None => Some(TemplatePiece::Query),
+        Some("") => None,
+        Some(query) if query.contains(['#', ' ']) || query.contains(char::is_control) => {
+            return Err(format!("the query {query:?} must be encoded"));
+        }
+        Some(query) => Some(TemplatePiece::Literal(format!("?{query}"))),
+    };
     let target = |(path, pieces): (PathPattern, Vec<TemplatePiece>)| {
-        let pieces = start.iter().cloned().chain(pieces).chain([TemplatePiece::Query]).collect();
+        let pieces = start.iter().cloned().chain(pieces).chain(query.clone()).collect();
         rewrite(path, pieces, Some(status))
     };
     Ok(targets.into_iter().map(target).collect())
