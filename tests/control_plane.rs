@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use routes::{
-    BackendRef, Certificate, Change, Cors, Endpoint, FieldChanges, Filter, Listener, Match, Mirror, PathMatch,
-    PathRewrite, Protocol, Redirect, Respond, Retry, Rewrite, Route, Rule, Snapshot, StreamRoute, Timeouts, ValueMatch,
-    ValueTest,
+    BackendRef, Certificate, Change, ClientValidation, Cors, Endpoint, FieldChanges, Filter, Listener, Match, Mirror,
+    PathMatch, PathRewrite, Protocol, Redirect, Respond, Retry, Rewrite, Route, Rule, Snapshot, StreamRoute, Timeouts,
+    ValueMatch, ValueTest,
 };
 
 use crate::support::controller::{Controlled, add_backend, application, write_config};
@@ -242,6 +242,24 @@ fn backends_that_cannot_answer() {
     let count = |status: &str| halves.iter().filter(|half| *half == status).count();
     // By chance: all alike once in 2^63 runs.
     assert!(count("200") > 0 && count("500") > 0 && count("200") + count("500") == 64, "{halves:?}");
+}
+
+#[test]
+fn a_time_limit_covers_the_whole_response() {
+    let (mut snapshot, address) = with_listener();
+    // Each part comes in time, the whole does not.
+    let parts = (0..40).flat_map(|_| [ScriptStep::Write("1\r\na\r\n"), ScriptStep::Pause(50)]);
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let script = [ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(head)].into_iter().chain(parts);
+    let upstream = ScriptedUpstream::start(vec![script.chain([ScriptStep::Write("0\r\n\r\n")]).collect()]);
+    add_backend(&mut snapshot, "app", &[upstream.address]);
+    let limited = Timeouts { request_ms: Some(500), backend_request_ms: None };
+    let limited = Rule { timeouts: limited, ..rule(vec![], vec![], &[("app", 1)]) };
+    snapshot.routes.insert("r".into(), route(&[], vec![limited]));
+    let mut controlled = Controlled::start();
+    assert!(controlled.send(&snapshot).errors.is_empty());
+    let response = ask(address, "GET /", "h", "");
+    assert!(response.starts_with("HTTP/1.1 200") && !response.ends_with("0\r\n\r\n"), "{response}");
 }
 
 #[test]
@@ -494,6 +512,40 @@ fn certificates_by_listener() {
 }
 
 #[test]
+fn clients_with_invalid_certificates() {
+    let (authority, other) = (TestCa::new(), TestCa::new());
+    let port = free_port();
+    let mut snapshot = Snapshot::default();
+    let pair = authority.sign(&["a.example"]);
+    let mut listener = Listener {
+        addresses: vec![[127, 0, 0, 1].into()],
+        certificates: vec![Certificate { chain: pair.certificate, key: pair.key }],
+        client_validation: Some(ClientValidation { authorities: authority.pem(), allows_invalid: false }),
+        ..Listener::new(port, Protocol::Https)
+    };
+    snapshot.listeners.insert("http".into(), listener.clone());
+    add_backend(&mut snapshot, "app", &[application("app")]);
+    snapshot.routes.insert("r".into(), route(&[], vec![rule(vec![], vec![], &[("app", 1)])]));
+    let mut controlled = Controlled::start();
+    assert_eq!(controlled.send(&snapshot).errors, Default::default());
+    controlled.server.address = ([127, 0, 0, 1], port).into();
+    let is_served = |controlled: &Controlled, pair: Option<&tls::Pair>| {
+        let mut stream = tls::connect(&controlled.server, &Arc::new(authority.client(pair)), "a.example").ok()?;
+        let request = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+        tls::ask(&mut stream, request).ok().filter(|response| response.starts_with("HTTP/1.1 200"))
+    };
+    let (known, unknown) = (authority.sign(&["client"]), other.sign(&["client"]));
+    let served = |controlled: &Controlled| {
+        [Some(&known), Some(&unknown), None].map(|pair| is_served(controlled, pair).is_some())
+    };
+    assert_eq!(served(&controlled), [true, false, false]);
+    listener.client_validation = listener.client_validation.map(|of| ClientValidation { allows_invalid: true, ..of });
+    let change = Change { listeners: [("http".to_owned(), Some(listener))].into(), ..Change::default() };
+    assert!(controlled.change(change).errors.is_empty());
+    assert_eq!(served(&controlled), [true, true, true]);
+}
+
+#[test]
 fn connections_and_datagrams_are_forwarded() {
     let authority = TestCa::new();
     let (tcp, tls_port, udp) = (free_port(), free_port(), free_port());
@@ -569,6 +621,17 @@ fn connections_and_datagrams_are_forwarded() {
         peers.push(peer);
     }
     assert_ne!(peers[0], peers[1]);
+    // A removed listener leaves its address free, although clients were there a moment ago.
+    let change = Change { listeners: [("udp".to_owned(), None)].into(), ..Change::default() };
+    assert_eq!(controlled.change(change).errors.keys().collect::<Vec<_>>(), ["stream-route/udp"]);
+    crate::support::waiting::eventually("the address is free", || std::net::UdpSocket::bind(address(udp)).is_ok());
+    let again = listener(udp, Protocol::Udp);
+    let change = Change { listeners: [("udp".to_owned(), Some(again))].into(), ..Change::default() };
+    assert!(controlled.change(change).errors.is_empty());
+    crate::support::waiting::eventually("it listens again", || std::net::UdpSocket::bind(address(udp)).is_err());
+    clients[0].send_to(b"again", address(udp)).unwrap();
+    let mut buffer = [0; 64];
+    assert_eq!(of_udp.recv_from(&mut buffer).map(|(length, _)| buffer[..length].to_vec()).unwrap(), b"again");
     // Open connections go on after their listener was removed.
     let mut open = connect(address(tcp));
     echo(&mut open);

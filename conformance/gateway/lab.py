@@ -22,6 +22,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 POD_NETWORK = ipaddress.ip_network("10.244.0.0/16")
@@ -33,6 +34,7 @@ PROFILES = "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP,GATEWAY-UDP"
 CONTROLLERS = ("deployment-controller,replicaset-controller,endpointslice-controller,namespace-controller,"
                "garbage-collector-controller,serviceaccount-controller")
 START_SECONDS = 120
+KUBELET_PORT = 10250
 
 
 def say(text):
@@ -199,6 +201,29 @@ class Kubelet:
         return folders
 
 
+def serve_logs(directory, certificates):
+    """Serves the logs of pods to the API server, as kubelet does: /containerLogs/NAMESPACE/POD/CONTAINER."""
+    class Logs(BaseHTTPRequestHandler):
+        def do_GET(self):
+            parts = self.path.partition("?")[0].strip("/").split("/")
+            log = directory / f"pod-{parts[2]}.log" if len(parts) == 4 and parts[0] == "containerLogs" else None
+            content = log.read_bytes() if log and log.exists() else b""
+            self.send_response(200 if log else 404)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", KUBELET_PORT), Logs)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
 def run(*command):
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
@@ -286,6 +311,10 @@ class Lab:
         self.kubectl("create", "namespace", "tailcoat-system")
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lab"}}
         self.api.ask("POST", "/api/v1/nodes", node)
+        serve_logs(self.directory, certificates)
+        status = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                  "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}}}
+        self.api.ask("PATCH", "/api/v1/nodes/lab/status", {"status": status}, "application/merge-patch+json")
         kubelet = Kubelet(self.api, str(self.binaries / "echo-basic"), self.directory)
         threading.Thread(target=self.api.watch, args=("/api/v1/pods", self.in_turn(kubelet.on_pod)), daemon=True).start()
 
@@ -313,6 +342,16 @@ class Lab:
         command = ["kubectl", "--kubeconfig", str(self.directory / "admin.kubeconfig"), *arguments]
         return subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
 
+    def apply(self, *objects):
+        """Applies objects as `kubectl apply --server-side` does, without starting a program for each."""
+        for value in objects:
+            group, kind, metadata = value["apiVersion"], value["kind"].lower(), value["metadata"]
+            root = "/api/v1" if group == "v1" else f"/apis/{group}"
+            plural = kind + ("es" if kind.endswith("s") else "s")
+            scope = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+            path = f"{root}{scope}/{plural}/{metadata['name']}?fieldManager=lab&force=true"
+            self.api.ask("PATCH", path, value, "application/apply-patch+yaml")
+
     def start_tailcoat(self):
         for manifests in self.options.manifests:
             self.kubectl("apply", "--server-side", "-f", str(manifests))
@@ -321,14 +360,14 @@ class Lab:
         controller = self.kubeconfig("controller.kubeconfig", CONTROLLER_TOKEN)
         channel = self.directory / "channel.sock"
         self.spawn("controller", self.options.program, "gateway", "--kubeconfig", controller, "--address-pool",
-                   GATEWAY_NETWORK, "--listen", f"unix:{channel}", "--namespace", "tailcoat-system")
+                   GATEWAY_NETWORK, "--listen", f"unix:{channel}", "--namespace", "tailcoat-system",
+                   "--ingress-gateway", "tailcoat-system/ingress")
         until("the controller listens", channel.exists)
         state = self.directory / "state"
         state.mkdir(exist_ok=True)
         configuration = self.write("tailcoat.kdl", f'''server {{
     control-socket "{self.directory}/control.sock"
     control-plane "unix:{channel}" directory="{state}"
-    confine off
 }}
 access-log "{self.directory}/access.log"
 ''')
@@ -355,7 +394,7 @@ access-log "{self.directory}/access.log"
         environment = dict(os.environ, KUBECONFIG=str(self.directory / "admin.kubeconfig"))
         log = self.directory / "suite.log"
         with open(log, "wb") as output:
-            command = [str(self.binaries / "gateway-conformance"), "-test.v", "-test.timeout=90m", *options]
+            command = [str(self.binaries / "gateway-conformance"), "-test.run=^TestConformance$", "-test.v", "-test.timeout=90m", *options]
             result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                     cwd=self.directory)
         lines = log.read_text(errors="replace").splitlines()
@@ -396,14 +435,21 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("dns", help="stand-in for CoreDNS")
     suite = commands.add_parser("suite", help="bring the lab up and run the suite")
-    suite.add_argument("--binaries", required=True, help="folder of kube-apiserver, kube-controller-manager, echo-basic, gateway-conformance")
-    suite.add_argument("--directory", required=True, help="folder for state, logs and the report")
-    suite.add_argument("--program", required=True, help="tailcoat")
     suite.add_argument("--version", required=True)
-    suite.add_argument("--manifests", action="append", default=[], help="file or folder for kubectl apply; may be repeated")
     suite.add_argument("--test", help="name of one test")
     suite.add_argument("--serial", action="store_true", help="run tests one after the other")
     suite.add_argument("--hold", action="store_true", help="keep the lab until a signal, in place of the suite")
+    ingress = commands.add_parser("ingress", help="bring the lab up and send requests to Ingresses")
+    scale = commands.add_parser("scale", help="bring the lab up with many routes, and change endpoints under load")
+    scale.add_argument("--routes", type=int, default=5000)
+    scale.add_argument("--listeners", type=int, default=1000)
+    scale.add_argument("--endpoints", type=int, default=50000)
+    scale.add_argument("--churn-seconds", type=int, default=600)
+    for command in (suite, ingress, scale):
+        command.add_argument("--binaries", required=True, help="folder of kube-apiserver, kube-controller-manager, echo-basic, gateway-conformance")
+        command.add_argument("--directory", required=True, help="folder for state, logs and the report")
+        command.add_argument("--program", required=True, help="tailcoat")
+        command.add_argument("--manifests", action="append", default=[], help="file or folder for kubectl apply; may be repeated")
     options = parser.parse_args()
     if options.command == "dns":
         serve_dns()
@@ -415,6 +461,12 @@ def main():
         say("lab: the cluster is up")
         lab.start_tailcoat()
         say("lab: Tailcoat is up")
+        if options.command == "ingress":
+            import ingress_cases
+            return ingress_cases.run(lab)
+        if options.command == "scale":
+            import scale
+            return scale.run(lab)
         if options.hold:
             signal.pause()
         return lab.run_suite()

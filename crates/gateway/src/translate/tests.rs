@@ -1,11 +1,11 @@
 //! Tables made from the manifests of Gateway API's conformance suite, in `conformance/gateway/suite`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use routes::{BackendProtocol, Filter, PathMatch, PathRewrite};
 use serde_json::{Value, json};
 
-use super::{Addresses, Frame, Translation, translate};
+use super::{Addresses, FEATURES, Frame, Translation, translate};
 use crate::objects::{Key, Kind, Objects};
 
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
@@ -627,4 +627,18 @@ fn traffic_policies() {
     assert_eq!(reasons, ["Accepted", "Conflicted", "Accepted", "none", "Invalid"]);
     let route = translation.snapshot.routes.values().next().unwrap();
     assert_eq!(route.rules[0].options, "rate-limit \"5/s\"\n");
+}
+
+/// Features that the report does not list: those that all implementations have, and one that belongs to no profile but has
+/// passed its test, `GRPCRouteNamedRule`.
+const UNLISTED: [&str; 6] =
+    ["GRPCRoute", "GRPCRouteNamedRouteRule", "Gateway", "HTTPRoute", "ReferenceGrant", "TLSRoute"];
+
+#[test]
+fn features_are_those_that_the_suite_has_shown() {
+    let report = include_str!("../../../../conformance/gateway/report.yaml");
+    assert!(!report.contains("failedTests") && !report.contains("skippedTests"));
+    let listed = report.lines().filter_map(|line| line.strip_prefix("    - "));
+    let shown: BTreeSet<&str> = listed.chain(UNLISTED).collect();
+    assert_eq!(FEATURES.iter().copied().collect::<BTreeSet<_>>(), shown);
 }
