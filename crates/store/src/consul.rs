@@ -8,8 +8,11 @@ use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
 
 use super::rest::{RestClient, RestResponse};
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3, salt,
 };
+
+/// Random bytes at the start of each value. A change that repeats a value leaves the index as it is.
+const SALT_BYTES: usize = 8;
 
 /// Store of Consul.
 #[derive(Debug)]
@@ -51,6 +54,16 @@ impl ConsulStore {
         self.client.send(method, &target, self.headers.clone(), content).await
     }
 
+    async fn find(&self, key: &StoreKey) -> Result<Option<ConsulEntry>, StoreError> {
+        // Without `consistent`, a leader that was cut off may respond with an old value.
+        let response = self.send(Method::GET, key.as_str(), "?consistent", Bytes::new()).await?;
+        match response.status {
+            StatusCode::NOT_FOUND => Ok(None),
+            StatusCode::OK => Ok(Self::entries(&response)?.pop()),
+            _ => Err(response.error()),
+        }
+    }
+
     fn entries(response: &RestResponse) -> Result<Vec<ConsulEntry>, StoreError> {
         serde_json::from_slice(&response.content).map_err(|error| StoreError::Wrong(error.to_string()))
     }
@@ -58,6 +71,8 @@ impl ConsulStore {
     fn entry(found: ConsulEntry) -> Result<Entry, StoreError> {
         let value = Base64::decode_vec(found.value.as_deref().unwrap_or_default());
         let value = value.map_err(|error| StoreError::Wrong(error.to_string()))?;
+        let wrong = || StoreError::Wrong(format!("the value of {} is too short", found.key));
+        let value = value.get(SALT_BYTES..).ok_or_else(wrong)?.to_vec();
         Ok(Entry { value, version: StoredVersion(found.modify_index.to_string()) })
     }
 }
@@ -68,15 +83,7 @@ impl SharedStore for ConsulStore {
     }
 
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
-        Box::pin(async move {
-            // Without `consistent`, a leader that was cut off may respond with an old value.
-            let response = self.send(Method::GET, key.as_str(), "?consistent", Bytes::new()).await?;
-            match response.status {
-                StatusCode::NOT_FOUND => Ok(None),
-                StatusCode::OK => Self::entries(&response)?.pop().map(Self::entry).transpose(),
-                _ => Err(response.error()),
-            }
-        })
+        Box::pin(async move { self.find(key).await?.map(Self::entry).transpose() })
     }
 
     fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
@@ -89,16 +96,18 @@ impl SharedStore for ConsulStore {
                     Err(_) => return Ok(Put::Conflict),
                 },
             };
-            let response = self.send(Method::PUT, key.as_str(), &query, Bytes::copy_from_slice(value)).await?;
+            let content = Bytes::from([&salt::<SALT_BYTES>()?[..], value].concat());
+            let response = self.send(Method::PUT, key.as_str(), &query, content.clone()).await?;
             match (response.status, response.content.trim_ascii()) {
                 (StatusCode::OK, b"false") => Ok(Put::Conflict),
                 (StatusCode::OK, b"true") => {
                     // The response has no version. A later one makes the next comparison fail, which is safe.
-                    let entry = self.get(key).await?;
-                    match entry {
-                        Some(entry) if entry.value == value => Ok(Put::Done(entry.version)),
-                        _ => Ok(Put::Done(StoredVersion("unknown".to_owned()))),
-                    }
+                    let unknown = StoredVersion("unknown".to_owned());
+                    let found = self
+                        .find(key)
+                        .await?
+                        .filter(|found| found.value.as_deref() == Some(&Base64::encode_string(&content)));
+                    Ok(Put::Done(found.map_or(unknown, |found| StoredVersion(found.modify_index.to_string()))))
                 }
                 (StatusCode::OK, _) => Err(StoreError::Wrong("neither true nor false".to_owned())),
                 _ => Err(response.error()),

@@ -12,7 +12,7 @@ use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
 
 use super::rest::{RestClient, RestResponse};
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3, salt,
 };
 
 /// Files of a pod's service account.
@@ -27,6 +27,9 @@ const PAGE: usize = 500;
 const LABEL: &str = "tailcoat.store/folder";
 const KEY: &str = "tailcoat.store/key";
 const VALUE: &str = "tailcoat.store/value";
+
+/// Annotation with random letters. A change that repeats an object leaves its resource version as it is.
+const SALT: &str = "tailcoat.store/salt";
 
 /// Store of Kubernetes.
 #[derive(Debug)]
@@ -104,13 +107,13 @@ impl KubernetesStore {
         self.client.send(method, target, headers, content).await
     }
 
-    fn object(&self, key: &StoreKey, value: &[u8], version: Option<&StoredVersion>) -> Bytes {
+    fn object(&self, key: &StoreKey, value: &[u8], version: Option<&StoredVersion>) -> Result<Bytes, StoreError> {
         let encoded = Base64::encode_string(value);
         let mut object = json!({
             "metadata": {
                 "name": self.name_of(key),
                 "labels": { "app.kubernetes.io/managed-by": "tailcoat", LABEL: self.label_of(key.folder()) },
-                "annotations": { KEY: key.as_str() },
+                "annotations": { KEY: key.as_str(), SALT: Base64::encode_string(&salt::<12>()?) },
             },
         });
         match key.folder() {
@@ -135,7 +138,7 @@ impl KubernetesStore {
         if let Some(version) = version {
             object["metadata"]["resourceVersion"] = version.0.as_str().into();
         }
-        object.to_string().into()
+        Ok(object.to_string().into())
     }
 
     /// Key and entry of an object, unless it is another's.
@@ -163,7 +166,7 @@ impl KubernetesStore {
     }
 
     async fn create(&self, key: &StoreKey, value: &[u8]) -> Result<Put, StoreError> {
-        let content = self.object(key, value, None);
+        let content = self.object(key, value, None)?;
         let response = self.send(Method::POST, &self.collection(key.folder()), content).await?;
         match response.status {
             StatusCode::CREATED | StatusCode::OK => Self::done(&response),
@@ -205,7 +208,7 @@ impl SharedStore for KubernetesStore {
                 Expectation::Version(version) => Some(version),
             };
             loop {
-                let content = self.object(key, value, version);
+                let content = self.object(key, value, version)?;
                 let response = self.send(Method::PUT, &self.path_of(key), content).await?;
                 match response.status {
                     StatusCode::OK | StatusCode::CREATED => return Self::done(&response),

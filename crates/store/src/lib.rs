@@ -169,6 +169,13 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
+/// Random bytes that make each change of a value a change for engines that compare contents.
+fn salt<const COUNT: usize>() -> Result<[u8; COUNT], StoreError> {
+    let mut salt = [0; COUNT];
+    aws_lc_rs::rand::fill(&mut salt).map_err(|_| StoreError::Busy("no random numbers".to_owned()))?;
+    Ok(salt)
+}
+
 /// Opens the store of a configuration. Connects only when an operation needs it.
 ///
 /// # Errors

@@ -16,7 +16,9 @@ use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
 use time::OffsetDateTime;
 
 use super::rest::{RestClient, RestResponse};
-use super::{EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion};
+use super::{
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, salt,
+};
 
 /// Random bytes at the start of each object. An ETag is a digest of the content, and each change needs a new version.
 const SALT_BYTES: usize = 8;
@@ -210,9 +212,7 @@ impl SharedStore for S3Store {
                     Err(_) => return Ok(Put::Conflict),
                 },
             };
-            let mut salt = [0; SALT_BYTES];
-            aws_lc_rs::rand::fill(&mut salt).map_err(|_| StoreError::Busy("no random numbers".to_owned()))?;
-            let content = Bytes::from([&salt[..], value].concat());
+            let content = Bytes::from([&salt::<SALT_BYTES>()?[..], value].concat());
             let response = self.send(Method::PUT, &self.path_of(key), &[], condition, content).await?;
             match response.status {
                 StatusCode::OK => version_of(&response.headers).map(Put::Done),
@@ -248,7 +248,7 @@ impl SharedStore for S3Store {
                     return Err(response.error());
                 }
                 let xml = String::from_utf8_lossy(&response.content);
-                let names = elements(&xml, "StoreKey").into_iter().filter_map(|name| name.strip_prefix(&self.prefix));
+                let names = elements(&xml, "Key").into_iter().filter_map(|name| name.strip_prefix(&self.prefix));
                 keys.extend(
                     names.filter_map(|name| StoreKey::new(name).ok()).filter(|key| key.folder() == folder.as_str()),
                 );
@@ -293,10 +293,10 @@ mod tests {
 
     #[test]
     fn elements_of_lists() {
-        let xml = "<R><IsTruncated>true</IsTruncated><Contents><StoreKey>a/b</StoreKey></Contents><Contents><StoreKey>a/c</StoreKey></R>";
-        assert_eq!(elements(xml, "StoreKey"), ["a/b", "a/c"]);
+        let xml = "<R><IsTruncated>true</IsTruncated><Contents><Key>a/b</Key></Contents><Contents><Key>a/c</Key></R>";
+        assert_eq!(elements(xml, "Key"), ["a/b", "a/c"]);
         assert_eq!(elements(xml, "IsTruncated"), ["true"]);
-        assert!(elements("<StoreKey>cut", "StoreKey").is_empty());
+        assert!(elements("<Key>cut", "Key").is_empty());
     }
 
     #[test]

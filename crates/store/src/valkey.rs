@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use super::{
     EngineTime, Entry, Expectation, LIST_MAX, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
-    StoredVersion,
+    StoredVersion, salt,
 };
 
 /// Start of all keys.
@@ -234,9 +234,7 @@ impl SharedStore for ValkeyStore {
 
     fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
         Box::pin(async move {
-            let mut random = [0; 12];
-            aws_lc_rs::rand::fill(&mut random).map_err(|_| StoreError::Busy("no random numbers".to_owned()))?;
-            let version: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let version: String = salt::<12>()?.iter().map(|byte| format!("{byte:02x}")).collect();
             let expected = match expect {
                 Expectation::Any => "*",
                 Expectation::Absent => "-",

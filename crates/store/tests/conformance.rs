@@ -1,0 +1,521 @@
+//! One table of cases for each engine. All engines are real programs: Valkey or Redis, moto as S3, Consul, the API server of
+//! Kubernetes with etcd. A case that lacks its program is skipped.
+
+#[path = "../../../tests/support/engines.rs"]
+mod engines;
+#[path = "../../../tests/support/port.rs"]
+mod port;
+#[allow(dead_code)]
+#[path = "../../../tests/support/real_server.rs"]
+mod real_server;
+#[allow(dead_code)]
+#[path = "../../../tests/support/skips.rs"]
+mod skips;
+#[allow(dead_code)]
+#[path = "../../../tests/support/waiting.rs"]
+mod waiting;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tailcoat_config::{StoreConfig, StoreEndpoint, StorePlace};
+#[cfg(feature = "valkey")]
+use tailcoat_config::{ValkeyPlace, ValkeyTopology};
+use tailcoat_store::{Expectation, LimitCharge, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion, open};
+use tempfile::TempDir;
+
+#[cfg(feature = "valkey")]
+use crate::waiting::eventually;
+
+/// Longest wait for an event.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key(text: &str) -> StoreKey {
+    StoreKey::new(text).unwrap()
+}
+
+fn run(work: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+}
+
+async fn wait_until_it_works(store: &Measured) {
+    let begun = Instant::now();
+    while let Err(error) = store.get(&key("a")).await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn config(place: StorePlace) -> StoreConfig {
+    StoreConfig { place: Some(place), timeout: Duration::from_secs(20), ..StoreConfig::default() }
+}
+
+/// Cases that each engine passes.
+async fn check(store: &Arc<Measured>) {
+    let (one, other) = (key("cases/one"), key("cases/Other.2_b"));
+    store.delete(&one).await.unwrap();
+    store.delete(&other).await.unwrap();
+    assert_eq!(store.get(&one).await.unwrap(), None);
+    assert_eq!(store.list(&key("cases")).await.unwrap(), []);
+
+    // Compare and set.
+    let unknown = StoredVersion("7".to_owned());
+    assert_eq!(store.put(&one, b"x", Expectation::Version(&unknown)).await.unwrap(), Put::Conflict);
+    let Put::Done(first) = store.put(&one, b"first", Expectation::Absent).await.unwrap() else {
+        panic!("it was absent")
+    };
+    assert_eq!(store.put(&one, b"x", Expectation::Absent).await.unwrap(), Put::Conflict);
+    let entry = store.get(&one).await.unwrap().unwrap();
+    assert_eq!((entry.value.as_slice(), &entry.version), (&b"first"[..], &first));
+    let Put::Done(second) = store.put(&one, b"second", Expectation::Version(&first)).await.unwrap() else {
+        panic!("as expected")
+    };
+    assert_ne!(first, second);
+    assert_eq!(store.put(&one, b"x", Expectation::Version(&first)).await.unwrap(), Put::Conflict);
+    // A repeated value has another version.
+    let Put::Done(again) = store.put(&one, b"second", Expectation::Version(&second)).await.unwrap() else {
+        panic!("as expected")
+    };
+    assert_ne!(second, again);
+    assert!(matches!(store.put(&one, b"any", Expectation::Any).await.unwrap(), Put::Done(_)));
+    assert_eq!(store.put(&one, b"x", Expectation::Version(&again)).await.unwrap(), Put::Conflict);
+
+    // Values of all bytes, and none.
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    for value in [&b""[..], b"\0\r\n{\"a\": 1}", &bytes] {
+        assert!(matches!(store.put(&other, value, Expectation::Any).await.unwrap(), Put::Done(_)));
+        assert_eq!(store.get(&other).await.unwrap().unwrap().value, value, "{} bytes", value.len());
+    }
+    let large = vec![0; store.abilities().value_bytes_max + 1];
+    assert_eq!(store.put(&other, &large, Expectation::Any).await, Err(StoreError::TooLarge));
+
+    // Folders do not mix.
+    store.put(&key("cases2/a"), b"", Expectation::Any).await.unwrap();
+    store.put(&key("cases/deep/a"), b"", Expectation::Any).await.unwrap();
+    let listed = store.list(&key("cases")).await.unwrap();
+    let names: Vec<&str> = listed.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(names, ["cases/Other.2_b", "cases/one"]);
+    assert_eq!((listed[1].1.value.as_slice(), listed[0].1.value.len()), (&b"any"[..], bytes.len()));
+
+    // Of many writers at once, one wins each time.
+    let raced = key("cases/raced");
+    store.delete(&raced).await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8_u32 {
+        let (store, raced) = (Arc::clone(store), raced.clone());
+        writers.spawn(async move {
+            let mut done = 0;
+            for _ in 0..4 {
+                let known = store.get(&raced).await.unwrap();
+                let count =
+                    known.as_ref().map_or(0, |entry| String::from_utf8_lossy(&entry.value).parse::<u32>().unwrap());
+                let expect = known.as_ref().map_or(Expectation::Absent, |entry| Expectation::Version(&entry.version));
+                let put = store.put(&raced, (count + 1).to_string().as_bytes(), expect).await;
+                done += u32::from(matches!(put.unwrap_or_else(|error| panic!("{writer}: {error}")), Put::Done(_)));
+            }
+            done
+        });
+    }
+    let mut done = 0;
+    while let Some(count) = writers.join_next().await {
+        done += count.unwrap();
+    }
+    let value = store.get(&raced).await.unwrap().unwrap().value;
+    assert_eq!(String::from_utf8(value).unwrap(), done.to_string(), "each change that was reported counts");
+
+    store.delete(&raced).await.unwrap();
+    assert_eq!(store.get(&raced).await.unwrap(), None);
+    store.delete(&raced).await.unwrap();
+
+    if let Some(time) = store.time().await.unwrap() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+        assert!(now.abs_diff(time.unix_ms) < 60_000, "{time:?}");
+    }
+    let charge = store.charge(&[LimitCharge { key: 1, cost_ns: 2_000_000_000, backlog_ns_max: 10_000_000_000 }]).await;
+    match store.abilities().has_counters {
+        true => assert!(charge.unwrap()[0] > 0),
+        false => assert_eq!(charge, Err(StoreError::Unable)),
+    }
+}
+
+#[test]
+fn directory() {
+    let directory = TempDir::new().unwrap();
+    let store = open(&config(StorePlace::Directory(directory.path().to_owned()))).unwrap();
+    run(check(&store));
+    // Nothing half-written stays.
+    let left = std::fs::read_dir(directory.path()).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().ends_with(".new")));
+}
+
+#[test]
+fn a_directory_with_encrypted_values() {
+    let directory = TempDir::new().unwrap();
+    let place = StorePlace::Directory(directory.path().to_owned());
+    let secret = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        StoreConfig { key_file: Some(path), ..config(place.clone()) }
+    };
+    let with_key = secret("key", &"k".repeat(32));
+    let store = open(&with_key).unwrap();
+    run(check(&store));
+    run(async {
+        store.put(&key("secret"), b"private key", Expectation::Any).await.unwrap();
+        let plain = open(&config(place.clone())).unwrap();
+        let stored = plain.get(&key("secret")).await.unwrap().unwrap();
+        assert!(!stored.value.windows(7).any(|part| part == b"private"));
+        // A value that was moved, changed, or written without the key.
+        plain.put(&key("moved"), &stored.value, Expectation::Any).await.unwrap();
+        let mut changed = stored.value.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        plain.put(&key("changed"), &changed, Expectation::Any).await.unwrap();
+        plain.put(&key("forged"), b"purge", Expectation::Any).await.unwrap();
+        for name in ["moved", "changed", "forged"] {
+            assert!(matches!(store.get(&key(name)).await, Err(StoreError::Wrong(_))), "{name}");
+        }
+        let other = open(&secret("other", &"o".repeat(40))).unwrap();
+        assert!(matches!(other.get(&key("secret")).await, Err(StoreError::Wrong(_))));
+    });
+    assert!(open(&secret("short", "short")).is_err());
+}
+
+#[cfg(feature = "valkey")]
+fn valkey_place(port: u16, topology: ValkeyTopology) -> StorePlace {
+    StorePlace::Valkey(ValkeyPlace {
+        nodes: vec![("127.0.0.1".to_owned(), port)],
+        topology,
+        is_tls: false,
+        database: 0,
+    })
+}
+
+fn endpoint(is_tls: bool, port: u16) -> StoreEndpoint {
+    StoreEndpoint { is_tls, host: "127.0.0.1".to_owned(), port }
+}
+
+/// File of a secret, with the directory that removes it.
+fn secret(text: &str) -> (TempDir, Option<std::path::PathBuf>) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("secret");
+    std::fs::write(&path, text).unwrap();
+    (directory, Some(path))
+}
+
+#[cfg(feature = "valkey")]
+#[test]
+fn valkey_standalone() {
+    let Some(server) = engines::valkey(&[], &["--requirepass", "secret"]) else { return };
+    let (_directory, password_file) = secret("secret\n");
+    let place = valkey_place(server.address.port(), ValkeyTopology::Standalone);
+    let store = open(&StoreConfig { password_file, ..config(place.clone()) }).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        check(&store).await;
+        // The backlog grows by each charge and shrinks by the server's time; it has a bound.
+        let charge = |cost_ns| [LimitCharge { key: 9, cost_ns, backlog_ns_max: 5_000_000_000 }];
+        let first = store.charge(&charge(2_000_000_000)).await.unwrap()[0];
+        let second = store.charge(&charge(2_000_000_000)).await.unwrap()[0];
+        assert!(first <= 2_000_000_000 && second > first && second <= 4_000_000_000, "{first} {second}");
+        assert_eq!(store.charge(&charge(60_000_000_000)).await.unwrap(), [5_000_000_000]);
+        let many: Vec<LimitCharge> = (100..1_100).map(|key| LimitCharge { key, ..charge(1_000)[0].clone() }).collect();
+        assert_eq!(store.charge(&many).await.unwrap().len(), 1_000);
+        let without = open(&config(place)).unwrap();
+        assert!(matches!(without.get(&key("a")).await, Err(StoreError::Denied(_))));
+    });
+}
+
+/// TLS, and a user whose permissions are those that docs/instances.md names.
+#[cfg(feature = "valkey")]
+#[test]
+fn valkey_with_tls_and_a_user() {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let names = ["127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap().signed_by(&pair, &authority).unwrap();
+    let files = [("cert.pem", &*certificate.pem()), ("key.pem", &*pair.serialize_pem()), ("ca.pem", &*authority.pem())];
+    let Some(server) = engines::valkey(
+        &files,
+        &[
+            "--port",
+            "0",
+            "--tls-port",
+            "@PORT@",
+            "--tls-cert-file",
+            "@DIR@/cert.pem",
+            "--tls-key-file",
+            "@DIR@/key.pem",
+            "--tls-ca-cert-file",
+            "@DIR@/ca.pem",
+            "--tls-auth-clients",
+            "no",
+            "--user",
+            "tailcoat",
+            "on",
+            ">secret",
+            "~tailcoat:*",
+            "+@read",
+            "+@write",
+            "+@scripting",
+            "+@connection",
+            "+time",
+        ],
+    ) else {
+        return;
+    };
+    let (_directory, password_file) = secret("secret");
+    let place = StorePlace::Valkey(ValkeyPlace {
+        nodes: vec![("127.0.0.1".to_owned(), server.address.port())],
+        topology: ValkeyTopology::Standalone,
+        is_tls: true,
+        database: 0,
+    });
+    let authorities = Some(server.directory().join("ca.pem"));
+    let username = Some("tailcoat".to_owned());
+    let trusting = StoreConfig { username, password_file, authorities, ..config(place) };
+    let store = open(&trusting).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        check(&store).await;
+        // A certificate of an unknown CA, and a wrong password.
+        let doubting = open(&StoreConfig { authorities: None, ..trusting.clone() }).unwrap();
+        assert!(matches!(doubting.get(&key("a")).await, Err(StoreError::Unreachable(_))));
+        let (_directory, password_file) = secret("wrong");
+        let wrong = open(&StoreConfig { password_file, ..trusting.clone() }).unwrap();
+        assert!(matches!(wrong.get(&key("a")).await, Err(StoreError::Denied(_))));
+    });
+}
+
+/// A store that stops costs an operation its time limit, no more, and works again when it continues.
+#[cfg(feature = "valkey")]
+#[test]
+fn a_stopped_valkey() {
+    let Some(server) = engines::valkey(&[], &[]) else { return };
+    let place = valkey_place(server.address.port(), ValkeyTopology::Standalone);
+    let patient = open(&config(place.clone())).unwrap();
+    let hasty = open(&StoreConfig { timeout: Duration::from_millis(200), ..config(place) }).unwrap();
+    run(async {
+        wait_until_it_works(&patient).await;
+        wait_until_it_works(&hasty).await;
+        patient.put(&key("a"), b"1", Expectation::Any).await.unwrap();
+        server.signal("STOP");
+        assert_eq!(hasty.get(&key("a")).await.unwrap_err(), StoreError::TimedOut);
+        assert!(hasty.counts().is_away && hasty.counts().timeouts >= 1);
+        server.signal("CONT");
+        assert_eq!(patient.get(&key("a")).await.unwrap().unwrap().value, b"1");
+        wait_until_it_works(&hasty).await;
+        assert!(!hasty.counts().is_away);
+    });
+}
+
+/// A store without space for new values.
+#[cfg(feature = "valkey")]
+#[test]
+fn a_full_valkey() {
+    let Some(server) = engines::valkey(&[], &["--maxmemory", "1", "--maxmemory-policy", "noeviction"]) else { return };
+    let store = open(&config(valkey_place(server.address.port(), ValkeyTopology::Standalone))).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        assert!(matches!(store.put(&key("a"), b"1", Expectation::Any).await, Err(StoreError::Busy(_))));
+    });
+}
+
+/// Keys that another program has set, with another type.
+#[cfg(feature = "valkey")]
+#[test]
+fn values_of_another_program_in_valkey() {
+    let Some(server) = engines::valkey(&[], &[]) else { return };
+    let port = server.address.port();
+    let store = open(&config(valkey_place(port, ValkeyTopology::Standalone))).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        for command in [
+            "SET tailcoat:text 1",
+            "HSET tailcoat:half v 1",
+            "SET tailcoat:folder/* 1",
+            "SET tailcoat:limits/0000000000000007 garbage",
+        ] {
+            assert!(engines::say(port, command).is_some_and(|reply| !reply.starts_with('-')), "{command}");
+        }
+        for name in ["text", "half"] {
+            assert!(matches!(store.get(&key(name)).await, Err(StoreError::Wrong(_))), "{name}");
+        }
+        assert!(matches!(store.list(&key("folder")).await, Err(StoreError::Wrong(_))));
+        let charge = [LimitCharge { key: 7, cost_ns: 1_000, backlog_ns_max: 1_000_000 }];
+        assert!(matches!(store.charge(&charge).await, Err(StoreError::Wrong(_))));
+    });
+}
+
+/// Three nodes, each with a third of the keys.
+#[cfg(feature = "valkey")]
+#[test]
+fn valkey_cluster() {
+    let start = || {
+        let bus = port::free_port().to_string();
+        let server = engines::valkey(&[], &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
+        Some((server, bus))
+    };
+    let Some(nodes) = (0..3).map(|_| start()).collect::<Option<Vec<_>>>() else { return };
+    let ports: Vec<u16> = nodes.iter().map(|(server, _)| server.address.port()).collect();
+    let order =
+        |port: u16, command: &str| assert_eq!(engines::say(port, command).as_deref(), Some("+OK\r\n"), "{command}");
+    for (port, slots) in ports.iter().zip(["0 5000", "5001 11000", "11001 16383"]) {
+        order(*port, &format!("CLUSTER ADDSLOTSRANGE {slots}"));
+    }
+    for (server, bus) in &nodes[1..] {
+        order(ports[0], &format!("CLUSTER MEET 127.0.0.1 {} {bus}", server.address.port()));
+    }
+    for port in &ports {
+        eventually("the cluster is complete", || {
+            let state = engines::say(*port, "CLUSTER INFO").unwrap_or_default();
+            state.contains("cluster_state:ok") && state.contains("cluster_known_nodes:3")
+        });
+    }
+    let store = open(&config(valkey_place(ports[0], ValkeyTopology::Cluster))).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        check(&store).await;
+        let many: Vec<LimitCharge> =
+            (0..100).map(|key| LimitCharge { key, cost_ns: 1_000_000_000, backlog_ns_max: 2_000_000_000 }).collect();
+        assert!(store.charge(&many).await.unwrap().iter().all(|backlog| *backlog > 0));
+    });
+    let has_keys = |port: &u16| engines::say(*port, "DBSIZE").is_some_and(|reply| reply.trim() != ":0");
+    assert!(ports.iter().all(has_keys), "keys are spread");
+}
+
+/// The primary is killed, and Sentinel makes its replica the primary.
+#[cfg(feature = "valkey")]
+#[test]
+fn valkey_sentinel_replaces_the_primary() {
+    let Some(mut primary) = engines::valkey(&[], &[]) else { return };
+    let port = primary.address.port();
+    let Some(replica) = engines::valkey(&[], &["--replicaof", "127.0.0.1", &port.to_string()]) else { return };
+    let says = |server: &real_server::RealServer, command: &str, text: &str| {
+        engines::say(server.address.port(), command).is_some_and(|reply| reply.contains(text))
+    };
+    eventually("the replica follows", || says(&replica, "INFO replication", "master_link_status:up"));
+    let Some(sentinel) = engines::sentinel(port) else { return };
+    eventually("Sentinel knows the replica", || says(&sentinel, "SENTINEL MASTER edge", "num-slaves\r\n$1\r\n1"));
+    let place = valkey_place(sentinel.address.port(), ValkeyTopology::Sentinel("edge".to_owned()));
+    let store = open(&config(place)).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        check(&store).await;
+        store.put(&key("kept"), b"1", Expectation::Any).await.unwrap();
+    });
+    let copied = || says(&replica, "HGET tailcoat:kept d", "1");
+    eventually("the value is copied", copied);
+    primary.kill();
+    run(async {
+        let begun = Instant::now();
+        while let Err(error) = store.put(&key("later"), b"2", Expectation::Any).await {
+            assert!(begun.elapsed() < PATIENCE, "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().value, b"1");
+    });
+    assert!(says(&replica, "HGET tailcoat:later d", "2"));
+}
+
+#[test]
+fn s3() {
+    let Some(server) = engines::s3() else { return };
+    let (_directory, password_file) = secret("secret");
+    let place = StorePlace::S3 { bucket: "shared".to_owned(), prefix: "edge/a".to_owned() };
+    let endpoint = Some(endpoint(false, server.address.port()));
+    let config = StoreConfig { username: Some("id".to_owned()), password_file, endpoint, ..config(place) };
+    run(async { check(&open(&config).unwrap()).await });
+}
+
+#[test]
+fn consul() {
+    let Some(server) = engines::consul() else { return };
+    let endpoint = endpoint(false, server.address.port());
+    let store = open(&config(StorePlace::Consul { endpoint, prefix: "edge/a".to_owned() })).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        check(&store).await;
+    });
+}
+
+/// Secrets and Leases, by TLS and with a token.
+#[test]
+fn kubernetes() {
+    let account = rcgen::KeyPair::generate().unwrap();
+    let Some(kubernetes) = engines::Kubernetes::start(&account) else { return };
+    let (_directory, password_file) = secret(engines::KUBERNETES_TOKEN);
+    let place = StorePlace::Kubernetes { namespace: "default".to_owned(), prefix: "edge".to_owned() };
+    let endpoint = Some(endpoint(true, kubernetes.server.address.port()));
+    let authorities = Some(kubernetes.authority());
+    let config = StoreConfig { endpoint, authorities, password_file, ..config(place) };
+    let store = open(&config).unwrap();
+    run(async {
+        wait_until_it_works(&store).await;
+        // The API server makes the namespace after it begins to listen.
+        let begun = Instant::now();
+        while let Err(error) = store.put(&key("a"), b"1", Expectation::Any).await {
+            assert!(begun.elapsed() < PATIENCE, "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        check(&store).await;
+        let lease = key("leases/a");
+        let Put::Done(version) = store.put(&lease, br#"{"owner":"a"}"#, Expectation::Absent).await.unwrap() else {
+            panic!("it was absent")
+        };
+        assert_eq!(store.get(&lease).await.unwrap().unwrap().version, version);
+        assert_eq!(store.list(&key("leases")).await.unwrap().len(), 1);
+        // Two pages of a list.
+        for number in 0..510 {
+            store.put(&key(&format!("many/{number:03}")), b"", Expectation::Absent).await.unwrap();
+        }
+        assert_eq!(store.list(&key("many")).await.unwrap().len(), 510);
+        let (_directory, password_file) = secret("unknown");
+        let stranger = open(&StoreConfig { password_file, ..config.clone() }).unwrap();
+        assert!(matches!(stranger.get(&key("a")).await, Err(StoreError::Denied(_))));
+    });
+}
+
+/// Engines that respond with garbage, with too much, or with nothing: errors in time, and nothing else.
+#[test]
+fn hostile_engines() {
+    for (response, is_expected) in [
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}[".to_vec(),
+            (|error| matches!(error, StoreError::Wrong(_))) as fn(&StoreError) -> bool,
+        ),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno".to_vec(), |error| {
+            matches!(error, StoreError::Denied(_))
+        }),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(), |error| matches!(error, StoreError::Busy(_))),
+        (b"SSH-2.0-OpenSSH\r\n".to_vec(), |error| matches!(error, StoreError::Unreachable(_))),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_vec(), |error| {
+            matches!(error, StoreError::TooLarge)
+        }),
+        (Vec::new(), |error| matches!(error, StoreError::TimedOut)),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let bytes = response.clone();
+        std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let mut kept = Vec::new();
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(&bytes);
+                kept.push(stream);
+            }
+        });
+        let endpoint = StoreEndpoint { is_tls: false, host: "127.0.0.1".to_owned(), port };
+        let place = StorePlace::Consul { endpoint, prefix: "a".to_owned() };
+        let limit = if response.is_empty() { Duration::from_millis(200) } else { Duration::from_secs(20) };
+        let store = open(&StoreConfig { timeout: limit, ..config(place) }).unwrap();
+        run(async {
+            let error = store.get(&key("a")).await.unwrap_err();
+            assert!(is_expected(&error), "{}: {error:?}", String::from_utf8_lossy(&response));
+        });
+    }
+}
