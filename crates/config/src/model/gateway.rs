@@ -23,6 +23,8 @@ pub struct GatewayConfig {
     pub application: String,
     /// Scripts tried for a directory.
     pub index: Vec<String>,
+    /// A path may continue after its script's name; the rest is PATH_INFO.
+    pub has_path_info: bool,
     /// The script for paths that nothing else has: a path below the root.
     pub fallback: Option<String>,
     /// Path of the root as the FastCGI server sees it.
@@ -104,6 +106,7 @@ impl GatewayConfig {
             strip_prefix: String::new(),
             application: String::new(),
             index,
+            has_path_info: true,
             fallback: None,
             server_root: None,
             variables: Vec::new(),

@@ -40,6 +40,17 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "path-info",
+        parameters: FLAG,
+        default: "path-info on",
+        doc: "Runs a script also for paths that continue after its name, with the rest as PATH_INFO. With `off`, only the \
+              path that names the script runs it: `/a.php/b` is no path of `/a.php`.",
+        example: "path-info off",
+        known_as: KnownAs::NONE.nginx(&["fastcgi_split_path_info"]).apache(&["AcceptPathInfo"]).caddy(&["split"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.has_path_info = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "strip-prefix",
         parameters: &[one("prefix", ValueKind::PathPrefix)],
         doc: "Prefix removed from a path before its script is looked up below the root. With `\"/cgi-bin\"`, the \

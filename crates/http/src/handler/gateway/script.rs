@@ -142,7 +142,7 @@ impl Scripts {
 
     /// True if a path may be a script's, judged by its name.
     pub(super) fn may_have(&self, config: &GatewayConfig, path: &[u8]) -> bool {
-        (path.ends_with(b"/") && !config.index.is_empty()) || candidates(&config.scripts, path).next().is_some()
+        (path.ends_with(b"/") && !config.index.is_empty()) || scripts_of(config, path).next().is_some()
     }
 
     /// Finds the script of a path, or the index of the directory that the path names.
@@ -151,7 +151,7 @@ impl Scripts {
             Ok(root) => root,
             Err(lookup) => return lookup,
         };
-        for end in candidates(&config.scripts, routed.path) {
+        for end in scripts_of(config, routed.path) {
             let (name, path_info) = routed.path.split_at(end);
             match self.look_up(&root, name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(&root, name, path_info)),
@@ -305,6 +305,11 @@ fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Ite
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     ends.chain(whole).filter(|end| pattern.matches(&path[..*end])).take(PARTS_MAX)
+}
+
+/// Ends of the parts of a path that may name a script.
+fn scripts_of<'a>(config: &'a GatewayConfig, path: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    candidates(&config.scripts, path).filter(|end| config.has_path_info || *end == path.len())
 }
 
 /// Looks up a name below a root.

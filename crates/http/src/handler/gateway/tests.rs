@@ -88,4 +88,9 @@ fn scripts_are_files_below_the_root() {
     assert_eq!(prefixed("/wiki/"), "/wiki/index.php||/index.php");
     assert_eq!(prefixed("/index.php"), "nothing");
     assert_eq!(prefixed("/wikiindex.php"), "nothing");
+    let whole = |target: &str| find(&root, target, |config| config.has_path_info = false);
+    assert_eq!(whole("/index.php"), "/index.php||/index.php");
+    assert_eq!(whole("/a/b.php/c.php"), "/a/b.php/c.php||/a/b.php/c.php");
+    assert_eq!(whole("/a/"), "/a/index.php||/a/index.php");
+    assert_eq!(whole("/index.php/x"), "nothing");
 }
