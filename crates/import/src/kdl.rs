@@ -120,6 +120,16 @@ impl KdlNode {
         !self.properties.is_empty()
     }
 
+    pub(super) fn has_property(&self, name: &str) -> bool {
+        self.properties.iter().any(|(other, _)| *other == name)
+    }
+
+    /// The other node with this one's property of a name.
+    pub(super) fn copied_property(&self, mut other: KdlNode, name: &str) -> KdlNode {
+        other.properties.extend(self.properties.iter().filter(|(own, _)| *own == name).cloned());
+        other
+    }
+
     /// Properties, for another node.
     pub(super) fn into_properties(self) -> Vec<(&'static str, ImportedValue)> {
         self.properties

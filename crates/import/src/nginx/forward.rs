@@ -207,6 +207,9 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     if chain.last("fastcgi_keep_conn").is_some_and(|keep| keep.first() == "on") {
         options.push(KdlNode::new("keep-connections").word("on"));
     }
+    if root.is_some() && names_whole_script(location) {
+        options.push(KdlNode::new("path-info").word("off"));
+    }
     variables("fastcgi_param", chain, &mut options, notes);
     let script = chain.all("fastcgi_param").into_iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
     let script = script.map(|directive| ScriptsLocation::of(directive.argument(1)));
@@ -231,6 +234,15 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
         }
     };
     Ok(node.block(options))
+}
+
+/// Returns `true` if no path of a location continues after a script's name.
+fn names_whole_script(location: &LocationMatch) -> bool {
+    match location {
+        LocationMatch::Exact(_) => true,
+        LocationMatch::Expression(expression) => expression.ends_with(r"\.php$"),
+        _ => false,
+    }
 }
 
 /// Directory of the scripts that paths name.

@@ -20,17 +20,19 @@ const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
 pub(super) struct LocationParts {
     pub(super) rules: ImportedRules,
     /// Handlers in the order in which they are tried.
-    handlers: Vec<PartHandler>,
+    pub(super) handlers: Vec<PartHandler>,
     /// The handler that has what all others decline.
     pub(super) last: Option<KdlNode>,
     /// True if files below the site's own root are served.
     pub(super) has_files: bool,
     /// The script that answers what is no file.
     pub(super) front_controller: Option<String>,
+    /// Index files of the directories of paths that are no location's.
+    pub(super) index: Vec<String>,
 }
 
 /// A handler of a part of a site.
-enum PartHandler {
+pub(super) enum PartHandler {
     Node(LocationMatch, KdlNode),
     Files(FilesPart),
     /// A handler that leaves some of its paths to those that follow, which nginx does not.

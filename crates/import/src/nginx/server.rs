@@ -15,7 +15,7 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
-use super::{Chain, Notes, auth_request, guard, leading};
+use super::{Chain, Notes, auth_request, guard, leading, values};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
@@ -39,6 +39,10 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
         if !known {
             notes.unknown(child);
         }
+    }
+    if chain.all("listen").is_empty() {
+        // The default of nginx; a site with names would get certificates.
+        site.options.insert(0, KdlNode::new("listen").word("80"));
     }
     site.add_tls(chain, &mut rules, notes);
     // A handler for all requests also has those of locations.
@@ -84,6 +88,17 @@ impl ImportedSite {
                 notes.needless(directive, "clients that offer HTTP/2 get it (`http-versions`)");
             }
             "http3" | "quic_retry" | "http3_hq" => notes.needless(directive, HTTP3),
+            "limit_rate" => match values::size(directive.first()) {
+                Some(size) => {
+                    let after = chain.last("limit_rate_after").and_then(|after| values::size(after.first()));
+                    let node = KdlNode::with("connection-rate-max", size);
+                    let node = after.into_iter().fold(node, |node, after| node.property("after", after));
+                    set(&mut self.options, node);
+                }
+                None if directive.first() == "0" => notes.needless(directive, "no rate is limited by default"),
+                None => notes.left(directive, "write a fixed rate in `connection-rate-max`"),
+            },
+            "limit_rate_after" => {}
             "keepalive_timeout"
             | "client_header_timeout"
             | "client_body_timeout"
@@ -108,7 +123,7 @@ impl ImportedSite {
             match name.as_str() {
                 "_" | "" => {}
                 name if name.starts_with('~') => notes.left(directive, "names of sites cannot be expressions"),
-                name if name.starts_with('$') || name.ends_with(".*") => {
+                name if name.starts_with('$') || name.trim_end_matches(".*").contains('*') && name.ends_with(".*") => {
                     notes.left(directive, format!("`{name}` cannot be the name of a site"));
                 }
                 name => match name.strip_prefix('.') {
@@ -246,7 +261,8 @@ impl ImportedSite {
         let tried = front_block.iter().find(|child| child.name == "try_files");
         let tried = tried.map(|tries| Tries::read(tries, &mut Notes::default())).unwrap_or_default();
         let directories = &DirectoryOptions::of(front_chain, &tried);
-        let mut parts = LocationParts::default();
+        let index = directories.index.iter().map(|name| (*name).to_owned()).collect();
+        let mut parts = LocationParts { index, ..LocationParts::default() };
         let scene = Scene {
             location: &front,
             chain: server,
@@ -336,7 +352,7 @@ impl ImportedSite {
         lines.extend(rules.fields);
         lines.extend(parts.rules.fields);
         let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
-        lines.extend(with_front_controller(handlers, parts.front_controller));
+        lines.extend(with_front_controller(with_indexes(handlers, &parts.index), parts.front_controller));
         if has_nothing && !parts.has_files && !is_redirected {
             // All clients are denied, or nothing exists.
             lines.push(KdlNode::with("respond", "*").word(404));
@@ -369,6 +385,26 @@ fn reject_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Im
     let level = DirectiveLevel::Location { pattern: smaller.location.pattern(), is_forwarded: false };
     let why = format!("it is unclear if they belong to this location or to `{}`", prefix.directive.line());
     rules.close(expression.directive, &level, why, notes);
+}
+
+/// Scripts answer for directories whose index they are; files that are indexes before them go first.
+fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
+    let scripts: Vec<&String> = index.iter().filter(|name| name.ends_with(".php")).collect();
+    let is_of_scripts = |node: &KdlNode| node.name() == "fastcgi" && node.has_property("root") && !node.is_for("*");
+    for node in handlers.iter_mut().filter(|node| is_of_scripts(node)) {
+        if scripts != ["index.php"] {
+            node.children.push(scripts.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+        }
+    }
+    let earlier: Vec<&String> = index.iter().take_while(|name| !name.ends_with(".php")).collect();
+    let Some(first) = handlers.iter().position(is_of_scripts) else { return handlers };
+    let is_alone = handlers[first..].iter().all(|node| matches!(node.name(), "fastcgi" | "respond" | "files"));
+    if !scripts.is_empty() && !earlier.is_empty() && is_alone {
+        let files = handlers[first].copied_property(KdlNode::with("files", "~/$"), "root");
+        let names = earlier.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+        handlers.insert(first, files.block(vec![names]));
+    }
+    handlers
 }
 
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
@@ -417,5 +453,51 @@ fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
             notes.left(directive, "set the OCSP response as a file: `ocsp` of `certificate`");
         }
         _ => notes.unknown(directive),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nginx::tests::{site, translated};
+
+    /// Issue 23: a server that listens nowhere has port 80, not a certificate.
+    #[test]
+    fn servers_without_listen_have_port_80() {
+        let (text, _) = translated("server { server_name a.example; root /srv; }");
+        assert_eq!(text, "// n:1\nsite \"a.example\" {\n    listen 80\n    root \"/srv\"\n}\n");
+    }
+
+    #[test]
+    fn names_may_end_with_a_star() {
+        let (text, remarks) = translated("server { listen 80; server_name plex.* .b.example; root /srv; }");
+        assert!(text.contains("site \"plex.*\" \"b.example\" \"*.b.example\" {"), "{text}");
+        assert_eq!(remarks, Vec::<String>::new());
+    }
+
+    /// Issue 23: a script that is the index of no directory was run for directories, also before their `index.html`.
+    #[test]
+    fn directories_have_the_index_that_nginx_requests() {
+        let script = r"location ~ \.php$ { fastcgi_pass unix:/run/p.sock; }";
+        let check = |inside: &str, expect: &str| {
+            let (lines, remarks) = site(&format!("{inside} {script}"));
+            assert_eq!((lines.as_str(), remarks.len()), (expect, 0), "{inside}");
+        };
+        let fastcgi = "fastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\"";
+        check("index index.php;", &format!("root \"/srv\"\nindex \"index.php\"\n{fastcgi} {{\n    path-info off\n}}"));
+        check(
+            "index index.html index.php;",
+            &format!(
+                "root \"/srv\"\nindex \"index.html\" \"index.php\"\nfiles \"~/$\" root=\"/srv\" {{\n    index \
+                 \"index.html\"\n}}\n{fastcgi} {{\n    path-info off\n}}"
+            ),
+        );
+        check("", &format!("root \"/srv\"\n{fastcgi} {{\n    path-info off\n    index\n}}"));
+    }
+
+    #[test]
+    fn rates_are_those_of_connections() {
+        let (lines, remarks) = site("limit_rate 1m; limit_rate_after 10m;");
+        assert_eq!(lines, "connection-rate-max \"1MiB\" after=\"10MiB\"\nroot \"/srv\"");
+        assert_eq!(remarks, Vec::<String>::new());
     }
 }

@@ -7,7 +7,7 @@ use crate::config;
 use crate::kdl;
 
 /// The translation of a text, formatted, and its remarks, a line each.
-fn translated(text: &str) -> (String, Vec<String>) {
+pub(super) fn translated(text: &str) -> (String, Vec<String>) {
     let directives = syntax::parse(Path::new("n"), text).unwrap();
     let (nodes, remarks) = translate_directives(&directives);
     let text = kdl::write(&nodes);
@@ -151,8 +151,8 @@ fn upstreams_are_asked() {
         r"location / { try_files $uri $uri/ /index.php?$args; }
           location ~ \.php$ { fastcgi_pass unix:/run/p.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
           fastcgi_param APP a; }",
-        "root \"/srv\"\nfastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\" {\n    variable \"APP\" \"a\"\n    \
-         fallback \"/index.php\"\n}\nrespond \"*.php\" 404",
+        "root \"/srv\"\nfastcgi \"*.php\" \"unix:/run/p.sock\" root=\"/srv\" {\n    path-info off\n    variable \"APP\" \"a\"\n    \
+         index\n    fallback \"/index.php\"\n}\nrespond \"*.php\" 404",
     );
 }
 
@@ -313,7 +313,8 @@ fn scripts_are_those_that_nginx_runs() {
         let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with("//")).collect();
         assert_eq!(lines.join("\n"), format!("root \"/srv\"\n{expect}"), "{file}");
     };
-    let below = |root: &str| format!("fastcgi \"*.php\" \"tcp://b:1\" root=\"{root}\"");
+    let below =
+        |root: &str| format!("fastcgi \"*.php\" \"tcp://b:1\" root=\"{root}\" {{\n    path-info off\n    index\n}}");
     check("$document_root$fastcgi_script_name", &below("/srv"));
     check("$realpath_root/$fastcgi_script_name", &below("/srv"));
     check("$request_filename", &below("/srv"));
@@ -581,15 +582,15 @@ fn the_last_parameter_of_a_server_applies() {
 #[test]
 fn servers_without_a_translation_are_empty_sites() {
     let (text, _) = translated("server { }");
-    assert_eq!(text, "// n:1\nsite {}\n");
+    assert_eq!(text, "// n:1\nsite {\n    listen 80\n}\n");
 }
 
 #[test]
 fn error_pages_are_files() {
     let check = |inside: &str, expect: &str, why: &[&str]| {
-        let server = format!("server {{ location / {{ grpc_pass b:1; }} {inside} }}");
+        let server = format!("server {{ listen 8080; location / {{ grpc_pass b:1; }} {inside} }}");
         let (text, remarks) = translated(&server);
-        let is_common = |line: &&str| line.contains("//") || matches!(*line, "site {" | "}");
+        let is_common = |line: &&str| line.contains("//") || matches!(*line, "site {" | "}" | "listen 8080");
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !is_common(line)).collect();
         assert_eq!(lines.join("\n"), expect, "{inside}");
         assert_eq!(remarks.len(), why.len(), "{inside}: {remarks:?}");
@@ -764,7 +765,7 @@ fn an_internal_script_still_answers_for_other_paths() {
           location ~ \.php$ { return 404; }",
         "root \"/srv\"\nindex\n// to nginx `$` fits before a line feed at the end, too\ndeny all path=#\"~\\n$\"#\n\
          deny all path=#\"~^/index\\.php(/|$)\"# status=404 internal=on\n\
-         fastcgi #\"~^/index\\.php(/|$)\"# \"unix:/run/p.sock\" root=\"/srv\" {\n    fallback \"/index.php\"\n}\n\
+         fastcgi #\"~^/index\\.php(/|$)\"# \"unix:/run/p.sock\" root=\"/srv\" {\n    index\n    fallback \"/index.php\"\n}\n\
          respond #\"~^/index\\.php(/|$)\"# 404\nrespond \"*.php\" 404",
     );
 }
