@@ -121,7 +121,7 @@ impl<'a> HostSource<'a> {
             for name in &directive.arguments {
                 let name = name.split_once("://").map_or(name.as_str(), |(_, name)| name);
                 let name = name.split(':').next().unwrap_or_default();
-                let middle = name.strip_prefix("*.").unwrap_or(name);
+                let middle = name.strip_prefix("*.").or(name.strip_suffix(".*")).unwrap_or(name);
                 if middle.contains(['*', '?']) {
                     notes.left(directive, format!("`{name}` cannot be the name of a site"));
                 } else if !parts.names.iter().any(|known| known == name) {
@@ -243,17 +243,22 @@ impl<'a> HostSource<'a> {
         let mut fallback = None;
         let own = self.blocks.last().copied().unwrap_or_default();
         let base = self.directory.map(|_| "");
-        let scope = RewriteScope { base, has_tls, names: &names, has_scripts };
+        let preserves_host = self.is_on("proxypreservehost");
+        let scope = RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
             && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
         if inherits {
             rewrite::translate(self.blocks[0], &scope, parts, notes);
         }
-        fallback = rewrite::translate(own, &scope, parts, notes).fallback.or(fallback);
+        let found = rewrite::translate(own, &scope, parts, notes);
+        let (mut takes_directories, mut keeps_files) = (found.takes_directories, found.keeps_files);
+        fallback = found.fallback.or(fallback);
         for section in sections {
-            let scope = RewriteScope { base: section.base.as_deref(), has_tls, names: &names, has_scripts };
+            let scope = RewriteScope { base: section.base.as_deref(), ..scope };
             let found = rewrite::translate(section.block, &scope, parts, notes);
+            takes_directories |= found.takes_directories;
+            keeps_files |= found.keeps_files;
             fallback = found.fallback.or(fallback);
         }
         let resource =
@@ -262,7 +267,7 @@ impl<'a> HostSource<'a> {
         if let Some(directive) = resource.next() {
             fallback = Some(directive.first().to_owned());
         }
-        let indexes = self.indexes(sections);
+        let indexes = if takes_directories { Vec::new() } else { self.indexes(sections) };
         self.aliases(mounts, parts, notes);
         self.upstreams(root, parts, notes);
         if let Some(directive) = inner_scripts {
@@ -273,7 +278,8 @@ impl<'a> HostSource<'a> {
             parts.handlers.extend(proxy::earlier_indexes(&indexes));
             let node = KdlNode::with("fastcgi", "*.php").text(PHP_SOCKET).comment(why);
             let node = if root.is_empty() { node.property("root", ".") } else { node };
-            parts.handlers.push(node.block(fallback.collect()));
+            let no_index = takes_directories.then(|| KdlNode::new("index"));
+            parts.handlers.push(node.block(no_index.into_iter().chain(fallback).collect()));
         }
         let script = fallback.clone().filter(|path| path.ends_with(".php") && has_scripts);
         for section in sections {
@@ -291,10 +297,10 @@ impl<'a> HostSource<'a> {
         if let Some(path) = fallback.filter(|_| script.is_none()) {
             parts.set_file_option(KdlNode::with("fallback", path));
         }
-        if !root.is_empty() && parts.last.is_none() {
+        if !root.is_empty() && (parts.last.is_none() || keeps_files) {
             parts.set_file_option(indexes.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
         }
-        if parts.last.is_some() {
+        if parts.last.is_some() && !keeps_files {
             // All paths are forwarded: the root has no files.
             parts.files.clear();
         }

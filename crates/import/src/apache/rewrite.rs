@@ -16,6 +16,8 @@ pub(super) struct RewriteScope<'a> {
     pub(super) names: &'a [String],
     /// True if a script answers `*.php`.
     pub(super) has_scripts: bool,
+    /// True if upstreams get the client's `Host`.
+    pub(super) preserves_host: bool,
 }
 
 /// Reason why a redirect to another host is not translated.
@@ -26,6 +28,10 @@ const UNKNOWN_NAMES: &str = "the names of the site are not known";
 pub(super) struct RewriteOutcome {
     /// Script or file for paths without a file.
     pub(super) fallback: Option<String>,
+    /// True if directories are paths without a file, too.
+    pub(super) takes_directories: bool,
+    /// True if paths with a file are not forwarded.
+    pub(super) keeps_files: bool,
 }
 
 /// Translates the rules of a block, in their order.
@@ -115,6 +121,8 @@ struct Tests {
     paths: Vec<ForeignPattern>,
     excluded: Vec<ForeignPattern>,
     is_missing: bool,
+    /// True if paths of directories do not fulfil them.
+    is_no_directory: bool,
     /// True if only paths with a file fulfil them.
     is_existing: bool,
     is_never: bool,
@@ -352,7 +360,7 @@ impl Rule<'_> {
         let is_missing = tests.is_missing || self.is_missing;
         let is_url = target.contains("://");
         if has("P") || has("proxy") {
-            return self.forward(tests, target, &pattern, parts, notes);
+            return self.forward(tests, target, &pattern, parts, found, notes);
         }
         let absolute = match (is_url || target.starts_with('/'), self.base) {
             (true, _) => target.to_owned(),
@@ -380,7 +388,13 @@ impl Rule<'_> {
             && tests.excluded.is_empty()
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
-            found.fallback = Some(script);
+            found.takes_directories = !tests.is_no_directory && !self.is_missing;
+            // Rules for missing paths that stand before go first.
+            if parts.redirects.iter().any(|node| node.has_property("missing")) {
+                parts.redirects.push(KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
+            } else {
+                found.fallback = Some(script);
+            }
             return Ok(());
         }
         for excluded in &tests.excluded {
@@ -408,9 +422,11 @@ impl Rule<'_> {
         target: &str,
         pattern: &ForeignPattern,
         parts: &mut SiteParts,
+        outcome: &mut RewriteOutcome,
         notes: &mut Notes,
     ) -> Result<(), String> {
-        let found = super::proxy::target(target)?;
+        // Upstreams get the path in any case.
+        let found = super::proxy::target(target.strip_suffix("%{REQUEST_URI}").unwrap_or(target))?;
         let is_upgrade = tests
             .properties
             .iter()
@@ -419,14 +435,28 @@ impl Rule<'_> {
             notes.needless(self.directive, "`forward` upgrades connections");
             return Ok(());
         }
-        if !tests.properties.is_empty() || !tests.whens.is_empty() || tests.is_missing || !tests.excluded.is_empty() {
+        if !tests.properties.is_empty() || !tests.whens.is_empty() || !tests.excluded.is_empty() {
             return Err("a handler has no conditions except the path".to_owned());
         }
         let is_whole = matches!(found.path.as_str(), "/$1" | "$1" | "%{REQUEST_URI}" | "");
         if !is_whole || !pattern.is_all() {
             return Err("paths are forwarded unchanged, or without a prefix".to_owned());
         }
-        parts.last = Some(KdlNode::with("forward", found.to).block(vec![KdlNode::new("host").word("upstream")]));
+        let node = KdlNode::with("forward", found.to);
+        let node = |pattern| {
+            let options =
+                if self.scope.preserves_host { Vec::new() } else { vec![KdlNode::new("host").word("upstream")] };
+            with_path(node.clone(), pattern).block(options)
+        };
+        match tests.paths.as_slice() {
+            [] => {
+                outcome.keeps_files |= tests.is_missing;
+                outcome.takes_directories |= tests.is_missing && !tests.is_no_directory;
+                parts.last = Some(node(None));
+            }
+            _ if tests.is_missing => return Err("a handler has no conditions except the path".to_owned()),
+            paths => parts.handlers.extend(paths.iter().map(|path| node(path.text()))),
+        }
         Ok(())
     }
 
@@ -523,7 +553,12 @@ impl Rule<'_> {
             {
                 return Err(format!("`{subject}` cannot be a condition"));
             }
-            return one(Tests { is_missing: is_negated, is_existing: !is_negated, ..Tests::default() });
+            return one(Tests {
+                is_missing: is_negated,
+                is_no_directory: is_negated && matches!(text, "-d" | "-e"),
+                is_existing: !is_negated,
+                ..Tests::default()
+            });
         }
         let flag = if ignores_case { "(?i)" } else { "" };
         let Some(name) = subject.strip_prefix("%{").and_then(|name| name.strip_suffix('}')) else {
@@ -692,6 +727,7 @@ fn both(one: &Tests, other: &Tests) -> Result<Tests, String> {
     result.whens.extend(other.whens.iter().cloned());
     result.excluded.extend(other.excluded.iter().cloned());
     result.is_missing |= other.is_missing;
+    result.is_no_directory |= other.is_no_directory;
     result.is_existing |= other.is_existing;
     result.is_never |= other.is_never;
     if !other.groups.is_empty() {
