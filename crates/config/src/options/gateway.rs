@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, one, property};
 
 /// A time limit from a millisecond to a day.
 const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
@@ -11,9 +11,9 @@ const COUNT: ValueKind = ValueKind::Count { min: 0, max: 1_000_000 };
 pub(super) static SCRIPTS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
-        parameters: &[many("file", ValueKind::FileName)],
-        doc: "Scripts tried in order for a path that ends with a slash. A directory requested without the slash is \
-              redirected to it. It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
+        parameters: &[any("file", ValueKind::FileName)],
+        doc: "Scripts tried in order for a path that ends with a slash; without a name, none. A directory requested without \
+              the slash is redirected to it. It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
         example: r#"index "index.php" "index.cgi""#,
         known_as: KnownAs {
             nginx: &["fastcgi_index", "index"],

@@ -36,13 +36,18 @@ pub(super) enum PartHandler {
     Node(LocationMatch, KdlNode),
     Files(FilesPart),
     /// A handler that leaves some of its paths to those that follow, which nginx does not.
-    Scripts(LocationMatch, KdlNode),
+    Scripts {
+        location: LocationMatch,
+        node: KdlNode,
+        /// The paths of its `try_files`, to one of which missing scripts lead.
+        tried: Vec<String>,
+    },
 }
 
 impl PartHandler {
     fn location(&self) -> &LocationMatch {
         match self {
-            Self::Node(location, _) | Self::Scripts(location, _) => location,
+            Self::Node(location, _) | Self::Scripts { location, .. } => location,
             Self::Files(part) => &part.location,
         }
     }
@@ -127,7 +132,8 @@ impl LocationParts {
     fn keep_apart(&self, scene: Scene<'_>, block: &[NginxDirective], rules: &mut ImportedRules) {
         let Some(pattern) = scene.location.pattern() else { return };
         let mut wider = scene.wider.iter().filter(|other| other.location.overlaps(scene.location));
-        let is_redirected = block.iter().any(|child| redirect(child, "*").is_some())
+        // Other directives have URLs, too, such as `proxy_pass`.
+        let is_redirected = block.iter().any(|child| child.name == "return" && redirect(child, "*").is_some())
             || rules.redirects.iter().any(|node| node.is_rule_of(&pattern));
         let is_led_away =
             |other: &ServerLocation<'_>| leading::reaches(other.directive.children(), &scene.location.head());
@@ -158,8 +164,10 @@ impl LocationParts {
             let has_handler = has_last || later.iter().any(|other| other.overlaps(&location));
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
-                PartHandler::Scripts(location, node) => {
-                    let is_claimed = has_handler || has_fallback || front_controller.is_some();
+                PartHandler::Scripts { location, node, tried } => {
+                    let is_led_to_front =
+                        front_controller.is_some_and(|script| tried.iter().any(|path| path == script));
+                    let is_claimed = has_handler || has_fallback || (front_controller.is_some() && !is_led_to_front);
                     let pattern = location.pattern().filter(|_| is_claimed);
                     let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
                     [node].into_iter().chain(missing).collect()
@@ -198,7 +206,10 @@ impl LocationParts {
         match forward::handler(pass, scene, notes) {
             Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
             Ok(node) if node.name() == "fastcgi" && location.pattern().is_some() => {
-                self.handlers.push(PartHandler::Scripts(location, node));
+                let tries = scene.block().iter().find(|child| child.name == "try_files");
+                let paths = tries.map(|tries| tries.arguments.as_slice()).unwrap_or_default();
+                let tried = paths.iter().map(|path| path.split(['?', '$']).next().unwrap_or_default().to_owned());
+                self.handlers.push(PartHandler::Scripts { location, node, tried: tried.collect() });
             }
             Ok(node) => self.handlers.push(PartHandler::Node(location, node)),
             Err(why) => self.reject(pass, scene.location, why, notes),

@@ -494,6 +494,25 @@ mod tests {
         check("", &format!("root \"/srv\"\n{fastcgi} {{\n    path-info off\n    index\n}}"));
     }
 
+    /// Issue 23: a redirect to the slash was a loop, because `proxy_pass` has a URL as redirects have.
+    #[test]
+    fn redirects_of_a_wider_location_stay_there() {
+        let (lines, _) =
+            site("location /a { return 301 $scheme://$host/a/; } location ^~ /a/ { proxy_pass http://b:1; }");
+        let kept = lines.find("rewrite \"/a/*\" \"{path}\"").expect("the path is kept");
+        assert!(kept < lines.find("redirect \"~^/a\"").expect("the redirect is there"), "{lines}");
+    }
+
+    /// Issue 23: a missing script leads to the front controller that its own `try_files` names.
+    #[test]
+    fn missing_scripts_lead_to_the_front_controller() {
+        let (lines, _) = site(
+            r"index index.php; location / { try_files $uri $uri/ /index.php$is_args$args; }
+              location ~ \.php$ { try_files $uri /index.php =404; fastcgi_pass unix:/run/p.sock; }",
+        );
+        assert!(lines.contains("fallback \"/index.php\"") && !lines.contains("404"), "{lines}");
+    }
+
     #[test]
     fn rates_are_those_of_connections() {
         let (lines, remarks) = site("limit_rate 1m; limit_rate_after 10m;");
