@@ -142,7 +142,14 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
     let value = |name: &str| values.get(name).map_or("", String::as_str);
     let (script, info) = script(value("SCRIPT_FILENAME"), value("PATH_INFO"));
     let (status, _) = verdict(values.get("HTTP_X_STUB").map(String::as_str), value("REQUEST_URI"));
-    let text = format!(
+    let refusal = match Path::new(&script) {
+        file if !file.is_file() => Some(("404 Not Found", "File not found.")),
+        file if file.extension().is_none_or(|extension| extension != "php") => {
+            Some(("403 Forbidden", "Access denied."))
+        }
+        _ => None,
+    };
+    let said = format!(
         "Status: {status}\r\nContent-Type: text/plain\r\n\r\nSTUB {name} {} {} script={} info={} query={} host={} https={}\n",
         value("REQUEST_METHOD"),
         value("REQUEST_URI"),
@@ -152,6 +159,10 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
         value("HTTP_HOST"),
         value("HTTPS"),
     );
+    let text = match refusal {
+        Some((status, text)) => format!("Status: {status}\r\nContent-Type: text/html\r\n\r\n{text}\n"),
+        None => said,
+    };
     let record = |kind: u8, content: &[u8]| {
         let length = u16::try_from(content.len()).unwrap_or(0).to_be_bytes();
         [&[1, kind, id[0], id[1], length[0], length[1], 0, 0], content].concat()
@@ -160,16 +171,24 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
     stream.write_all(&response)
 }
 
-/// The script and what follows it, as PHP-FPM reads them: without what Apache puts before, and apart (`cgi.fix_pathinfo`).
-fn script<'a>(file: &'a str, info: &'a str) -> (&'a str, &'a str) {
+/// The script and what follows it, as PHP-FPM reads them (`cgi.fix_pathinfo`): without what Apache puts before, and up to
+/// the first file of the path.
+fn script(file: &str, info: &str) -> (String, String) {
     let file = match file.strip_prefix("proxy:").and_then(|file| file.split_once("fcgi://")) {
         Some((_, rest)) => &rest[rest.find('/').unwrap_or(0)..],
         None => file,
     };
-    match file.find(".php/") {
-        Some(end) if info.is_empty() => file.split_at(end + ".php".len()),
-        _ => (file, info),
+    // Several slashes are one to the file system.
+    let file = file.replace("//", "/");
+    let mut script = file.as_str();
+    while !Path::new(script).is_file() {
+        let Some((parent, _)) = script.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) else {
+            return (file.clone(), info.to_owned());
+        };
+        script = parent;
     }
+    let rest = &file[script.len()..];
+    (script.to_owned(), if rest.is_empty() { info.to_owned() } else { rest.to_owned() })
 }
 
 /// Names and values of FastCGI.

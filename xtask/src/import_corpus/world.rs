@@ -101,6 +101,7 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     if let Some(root) = &options.root {
         run("cp", &["-a", &format!("{}/.", root.display()), "/"])?;
     }
+    users()?;
     let (main, text) = place(file, &source, kind)?;
     let all = with_includes(&text, &main);
     let words = words(&all);
@@ -121,10 +122,28 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     }
     logs(&words)?;
     let stubs = upstreams(&words)?;
-    fs::create_dir_all("/var/log/nginx")?;
-    fs::create_dir_all("/var/log/apache2")?;
-    fs::create_dir_all("/var/log/caddy")?;
+    for directory in ["/var/log/nginx", "/var/log/apache2", "/var/log/caddy"] {
+        fs::create_dir_all(directory)?;
+    }
+    // Servers run as other users, and the logs of this machine are another's.
+    run("chmod", &["-R", "a+rwX", "/var/log"])?;
     Ok(World { kind, main, text: all, caddy, tailcoat: options.tailcoat.clone(), stubs })
+}
+
+/// Users that configurations for other distributions name.
+fn users() -> Result<(), Box<dyn Error>> {
+    for (number, name) in ["nginx", "http", "www", "caddy", "apache", "webapp"].into_iter().enumerate() {
+        for (file, line) in [
+            ("/etc/passwd", format!("{name}:x:{}:{}::/:/usr/sbin/nologin\n", 900 + number, 900 + number)),
+            ("/etc/group", format!("{name}:x:{}:\n", 900 + number)),
+        ] {
+            let text = fs::read_to_string(file)?;
+            if !text.lines().any(|line| line.split(':').next() == Some(name)) {
+                fs::write(file, format!("{text}{line}"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn program(name: &Path) -> PathBuf {
@@ -401,10 +420,9 @@ fn certificates(words: &[(String, String)]) -> Result<(), Box<dyn Error>> {
         &[
             "req",
             "-x509",
+            // Lists of suites may lack those of ECDSA.
             "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
+            "rsa:2048",
             "-nodes",
             "-subj",
             "/CN=corpus",
@@ -438,9 +456,13 @@ fn certificates(words: &[(String, String)]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Directories of logs.
+/// Directories of logs and caches.
 fn logs(words: &[(String, String)]) -> Result<(), Box<dyn Error>> {
-    let is_log = |name: &str| matches!(name, "access_log" | "error_log" | "customlog" | "errorlog" | "transferlog");
+    let is_log = |name: &str| {
+        let caches =
+            matches!(name, "proxy_cache_path" | "fastcgi_cache_path" | "proxy_temp_path" | "client_body_temp_path");
+        caches || matches!(name, "access_log" | "error_log" | "customlog" | "errorlog" | "transferlog")
+    };
     for (_, word) in words.iter().filter(|(before, word)| is_log(before) && word.contains('/') && !word.contains('$')) {
         if let Some(parent) = Path::new("/etc/apache2").join(word).parent() {
             fs::create_dir_all(parent)?;
@@ -639,7 +661,7 @@ impl World {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if child.try_wait()?.is_some() {
                 let said = fs::read_to_string(log)?;
