@@ -92,6 +92,36 @@ fn a_file_is_explained() {
 }
 
 #[test]
+fn scores_of_bots_are_explained() {
+    let directory = directory();
+    let step = |bots: &str, arguments: &[&str]| -> Value {
+        let config = format!("site {{\n listen \"127.0.0.1:0\"\n respond \"*\" 204\n{bots}\n}}\n");
+        std::fs::write(directory.path().join("tailcoat.kdl"), config).unwrap();
+        let explanation = explain(directory.path(), &[&["http://a.example/page?x"], arguments].concat());
+        let steps = explanation["steps"].as_array().unwrap();
+        let mut found = steps.iter().find(|step| step["rule"].as_str().unwrap().starts_with("bots")).unwrap().clone();
+        found["outcome"] = explanation["outcome"].clone();
+        found
+    };
+    let bots = "bots \"forum\" { resolver \"127.0.0.1:9\"; score 7 when=\"path == '/page'\"; crawler \"Badbot\" ranges=\"none\"; }";
+    let bots = bots.replace("none", &directory.path().join("ranges.json").display().to_string());
+    std::fs::write(directory.path().join("ranges.json"), r#"{"prefixes": [{"ipv4Prefix": "192.0.2.0/24"}]}"#).unwrap();
+    let found = step(&bots, &["-H", "User-Agent: curl/8.0", "-H", "Accept: */*"]);
+    let expect = "class `challenged`, score 47, `library` 40, `score` 7, gets a challenge of 15 bits";
+    assert_eq!((&found["reason"], &found["applies"]), (&expect.into(), &true.into()), "{found:#}");
+    assert_eq!(found["line"], "tailcoat.kdl:4");
+    let found = step(&bots, &["-H", "User-Agent: Badbot/1.0", "-H", "Accept: */*"]);
+    let expect = "class `rejected`, score 107, name \"Badbot\", `false-crawler` 100, `score` 7, is rejected";
+    assert_eq!((&found["reason"], &found["applies"]), (&expect.into(), &true.into()), "{found:#}");
+    assert!(found["outcome"].as_str().unwrap().starts_with("status 403"), "{found:#}");
+    let own = ["-H", "User-Agent: Badbot/1.0", "-H", "Accept: */*", "--client", "192.0.2.9"];
+    assert_eq!(step(&bots, &own)["reason"], "class `crawler`, score 7, name \"Badbot\", `score` 7");
+    let found = step("bots \"forum\" dry-run=on", &["-H", "User-Agent: curl/8.0", "-H", "Accept: */*"]);
+    let expect = "class `challenged`, score 40, `library` 40, gets a challenge of 15 bits (not in this dry run)";
+    assert_eq!((&found["reason"], &found["applies"]), (&expect.into(), &false.into()), "{found:#}");
+}
+
+#[test]
 fn sites_and_options_are_explained() {
     let directory = directory();
     let explanation = explain(directory.path(), &["http://a.example/api/x", "-X", "POST"]);

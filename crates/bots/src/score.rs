@@ -78,6 +78,12 @@ impl BotSignals {
         self.0 & 1 << signal as u16 != 0
     }
 
+    /// Names of the signals, each with its points.
+    pub fn points(self, points: &[i16; SIGNALS.len()]) -> impl Iterator<Item = (&'static str, i16)> {
+        let all = SIGNALS.iter().zip(points).enumerate();
+        all.filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, ((name, ..), points))| (*name, *points))
+    }
+
     /// Names of the signals, in order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         SIGNALS.iter().enumerate().filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, (name, ..))| *name)

@@ -16,6 +16,8 @@ use crate::handler::{BuiltResponse, Routed};
 /// Kind of a step that a request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExplainedKind {
+    /// Score of a bot.
+    Bots,
     /// Access by address, and paths of the server itself.
     Client,
     /// Limit of rate.
@@ -126,6 +128,10 @@ pub async fn explain(
     let mut auths = ForwardAuths::default();
     rules.swap_forward_auths(&mut auths);
     let (mut passage, mut decision) = rules.enter(routed);
+    // The rules after it depend on whether a crawler is what it claims to be.
+    if let RuleDecision::Confirm(confirmation) = decision {
+        decision = rules.on_confirmation(confirmation.await, &mut passage, routed);
+    }
     rules.swap_forward_auths(&mut auths);
     steps.extend(rules.explain(&passage, routed));
     rules.swap_forward_auths(&mut auths);

@@ -236,9 +236,14 @@ fn line(place: &OptionPlace) -> Option<String> {
 
 /// The configuration with this site alone.
 fn without_other_handlers(config: &Config, site: usize) -> Config {
-    let config::ServerSettings { trusted_proxies, forwarded_field, .. } = config.server.clone();
+    let settings = config.server.clone();
     Config {
-        server: config::ServerSettings { trusted_proxies, forwarded_field, ..config::ServerSettings::default() },
+        server: config::ServerSettings {
+            trusted_proxies: settings.trusted_proxies,
+            forwarded_field: settings.forwarded_field,
+            client_knowledge: settings.client_knowledge,
+            ..config::ServerSettings::default()
+        },
         limits: config.limits.clone(),
         sites: vec![config.sites[site].clone()],
         rules: config.rules.clone(),
@@ -425,6 +430,7 @@ impl<'c> RulePlaces<'c> {
         let of = |options: &[&str], own_first| self.places.rules(self.index, options, own_first).into_iter();
         let at = step.index;
         let (place, name) = match step.kind {
+            ExplainedKind::Bots => (of(&["bots"], true).next(), "bots"),
             ExplainedKind::Client => (self.clients.get(at).cloned().flatten(), "allow or deny"),
             ExplainedKind::RateLimit => (of(&["rate-limit"], true).nth(at), "rate-limit"),
             ExplainedKind::RequestLimit => (of(&["request-limit"], true).nth(at), "request-limit"),

@@ -25,6 +25,10 @@ impl Rules {
         paths.extend(others.iter().map(OtherPath::guarded));
         let paths: Vec<_> = paths.into_iter().flat_map(GuardedPath::with_original).collect();
         let mut steps = Vec::new();
+        if let Some((bots, report)) = self.bots.as_ref().zip(passage.visit.bot()) {
+            let (applies, reason) = bots.explain(report);
+            steps.push(ExplainedStep::new(ExplainedKind::Bots, 0, applies, reason));
+        }
         self.explain_clients(&paths, passage, routed, &mut steps);
         self.explain_limits(&paths, routed, &mut steps);
         if let Some(response) = self.shared.https().redirect(routed) {

@@ -253,6 +253,29 @@ impl BotRule {
         }
     }
 
+    /// True if the assessment answers the request, and the assessment in words.
+    pub(super) fn explain(&self, report: &BotReport) -> (bool, String) {
+        let SharedBots { config, .. } = &*self.shared;
+        let signals: Vec<_> = report.signals.points(&config.policy.points).collect();
+        let known: i16 = signals.iter().map(|(_, points)| *points).fold(0, i16::saturating_add);
+        let mut parts = vec![format!("class `{}`, score {}", report.class.name(), report.score)];
+        parts.extend(report.name.iter().map(|name| format!("name {name:?}")));
+        // The points of `custom` are those that the configuration's own scores add.
+        parts.extend(signals.iter().map(|(name, points)| match *name {
+            "custom" => format!("`score` {}", report.score.saturating_sub(known)),
+            name => format!("`{name}` {points}"),
+        }));
+        let action = match report.action {
+            BotAction::Pass => None,
+            BotAction::Challenge(bits) => Some(format!("gets a challenge of {bits} bits")),
+            BotAction::Reject => Some("is rejected".to_owned()),
+        };
+        let applies = action.is_some() && !config.is_dry_run;
+        let dry_run = if action.is_some() && config.is_dry_run { " (not in this dry run)" } else { "" };
+        parts.extend(action.map(|action| format!("{action}{dry_run}")));
+        (applies, parts.join(", "))
+    }
+
     fn reject(&self, routed: &Routed<'_>) -> Box<BuiltResponse> {
         let mut response = BuiltResponse::rejection(Status::FORBIDDEN, "`bots`");
         // The connection of a proxy has requests of other clients, too.
