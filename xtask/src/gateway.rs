@@ -1,4 +1,5 @@
-//! `cargo xtask gateway-conformance`: the conformance suite of Gateway API against a real API server, on this machine.
+//! `cargo xtask gateway-conformance`: the conformance suite of Gateway API against a real API server, on this machine. With
+//! `--ingress`, requests to Ingresses instead; with `--scale`, many routes and changes under load.
 //!
 //! etcd must be installed. kube-apiserver, kube-controller-manager and the suite are built once, from the Go module proxy,
 //! which takes more than 20 minutes of a core.
@@ -11,7 +12,10 @@ use std::process::Command;
 use crate::packaging;
 
 const USAGE: &str = "\
-usage: cargo xtask gateway-conformance [--program FILE] [--binaries DIR] [--test NAME] [--serial] [--hold]";
+usage: cargo xtask gateway-conformance [--program FILE] [--binaries DIR] [--test NAME] [--serial] [--hold]
+       cargo xtask gateway-conformance --ingress [--program FILE] [--binaries DIR]
+       cargo xtask gateway-conformance --scale [--program FILE] [--binaries DIR] [--routes N] [--listeners N] [--endpoints N]
+                                       [--churn-seconds N]";
 
 /// Version of Kubernetes, and that of its parts, which are modules of their own.
 const KUBERNETES: [&str; 2] = ["v1.37.2", "v0.37.2"];
@@ -33,12 +37,17 @@ const PROGRAMS: [(&str, &str); 4] = [
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
     let mut program = PathBuf::from("target/debug/tailcoat");
     let mut binaries = PathBuf::from("target/kubernetes/bin");
+    let mut command = "suite";
     let mut options = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--program" => program = arguments.next().ok_or(USAGE)?.into(),
             "--binaries" => binaries = arguments.next().ok_or(USAGE)?.into(),
-            "--test" => options.extend([argument, arguments.next().ok_or(USAGE)?]),
+            "--ingress" => command = "ingress",
+            "--scale" => command = "scale",
+            "--test" | "--routes" | "--listeners" | "--endpoints" | "--churn-seconds" => {
+                options.extend([argument, arguments.next().ok_or(USAGE)?])
+            }
             "--serial" | "--hold" => options.push(argument),
             _ => return Err(USAGE.into()),
         }
@@ -58,15 +67,10 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     // New namespaces: no address leaves the machine, and no process outlives the lab.
     let mut lab = Command::new("unshare");
     lab.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-    lab.args([
-        "python3",
-        "conformance/gateway/lab.py",
-        "suite",
-        "--version",
-        env!("CARGO_PKG_VERSION"),
-        "--directory",
-        DIRECTORY,
-    ]);
+    lab.args(["python3", "conformance/gateway/lab.py", command, "--directory", DIRECTORY]);
+    if command == "suite" {
+        lab.args(["--version", env!("CARGO_PKG_VERSION")]);
+    }
     lab.arg("--binaries").arg(&binaries).arg("--program").arg(std::path::absolute(&program)?);
     for entry in fs::read_dir(definitions)? {
         let path = entry?.path();
