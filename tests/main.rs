@@ -8,6 +8,7 @@ mod acme;
 mod attacks;
 mod bans;
 mod body_limits;
+mod bot_clients;
 mod bots;
 mod buffering;
 mod cache_attacks;

@@ -1,0 +1,77 @@
+//! Bots, with programs of others: a browser with JavaScript, one without, and fail2ban.
+
+use std::process::Command;
+
+use crate::support::TestServer;
+use crate::support::skips::skip_without;
+use crate::support::waiting::eventually_some;
+
+/// All clients get a challenge.
+fn site(options: &str) -> String {
+    format!(
+        "server {{ workers 1 }}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/*\" 200 \"hello\"\n{options}\n \
+         bots \"forum\" {{ score 40; challenge-wait \"1s\"; work-bits 10; }}\n}}\n"
+    )
+}
+
+/// Output of a program; `None` if it is not installed, which is a skip.
+#[track_caller]
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    match Command::new(program).args(arguments).output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip_without(program);
+            None
+        }
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+#[test]
+fn chromium_solves_the_challenge() {
+    let server = TestServer::run(&site(""));
+    let profile = tempfile::tempdir().unwrap();
+    let profile = format!("--user-data-dir={}", profile.path().display());
+    let url = format!("http://{}/thread?a=b", server.address);
+    let arguments =
+        ["--headless", "--no-sandbox", "--disable-gpu", &profile, "--virtual-time-budget=20000", "--dump-dom", &url];
+    let Some(page) = output("chromium", &arguments) else { return };
+    assert!(page.contains("hello") && !page.contains("Checking your browser"), "{page}");
+}
+
+#[test]
+fn lynx_waits_and_passes() {
+    let server = TestServer::run(&site(""));
+    let url = format!("http://{}/thread?a=b", server.address);
+    let Some(page) = output("lynx", &["-dump", &url]) else { return };
+    assert!(page.contains("Checking your browser") && page.contains("wait 1 seconds"), "{page}");
+    let link = page.lines().find_map(|line| line.trim_start().strip_prefix("1. "));
+    let link = link.unwrap_or_else(|| panic!("a link in {page}"));
+    // The client waits: time is what is tested.
+    eventually_some("the wait is over", || {
+        let page = output("lynx", &["-dump", "-accept_all_cookies", link])?;
+        page.contains("hello").then_some(())
+    });
+}
+
+#[test]
+fn fail2ban_finds_rejections() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let options = format!(" access-log \"{}\" format=\"combined\"\n deny all path=\"/closed\"", log.display());
+    let server = TestServer::run(&site(&options));
+    for (path, user_agent) in
+        [("/feed", "reader"), ("/closed", "x"), ("/a", "127.0.0.1 - - [] \"GET / x\" 403 "), ("/a", "")]
+    {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nUser-Agent: {user_agent}\r\n\r\n");
+        crate::support::ask(&server, &request);
+    }
+    eventually_some("the requests are logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        (text.lines().count() == 4).then_some(())
+    });
+    let filter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/fail2ban/tailcoat.conf");
+    let Some(report) = output("fail2ban-regex", &[&log.display().to_string(), filter]) else { return };
+    assert!(report.contains("Lines: 4 lines, 0 ignored, 3 matched, 1 missed"), "{report}");
+}
