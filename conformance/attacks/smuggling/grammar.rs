@@ -10,6 +10,12 @@ pub(crate) fn open_target(case: u64, number: usize) -> String {
     format!("/t/{case}-{number}")
 }
 
+/// Returns `true` if a target is the one that a case asks for openly, or it with one of the ends that cases add.
+pub(crate) fn is_of(target: &str, case: u64, number: usize) -> bool {
+    let end = target.strip_prefix(&open_target(case, number));
+    end.is_some_and(|end| end.is_empty() || end.starts_with(['?', '#', '%', ';']))
+}
+
 /// The target of the request that a case hides.
 pub(crate) fn hidden_target(case: u64) -> String {
     format!("/s/{case}-h")
