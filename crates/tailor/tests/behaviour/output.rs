@@ -92,9 +92,7 @@ fn the_report_is_what_the_published_schema_says() {
         ("find", include_str!("../../schema/find.json")),
         ("web99", include_str!("../../schema/web99.json")),
     ] {
-        // The order of fields depends on the build: other crates may choose the one or the other of serde_json.
-        let printed: Value = serde_json::from_slice(&tailor(&["schema", name]).stdout).unwrap();
-        let published: Value = serde_json::from_str(published).unwrap();
+        let printed = String::from_utf8(tailor(&["schema", name]).stdout).unwrap();
         assert!(
             printed == published,
             "`tailor schema {name} > crates/tailor/schema/{name}.json` publishes what has changed"
