@@ -78,15 +78,19 @@ impl BotSignals {
         self.0 & 1 << signal as u16 != 0
     }
 
+    /// Numbers of the signals: their places in [`SIGNALS`].
+    fn numbers(self) -> impl Iterator<Item = usize> {
+        (0..SIGNALS.len()).filter(move |number| self.0 & 1 << number != 0)
+    }
+
     /// Names of the signals, each with its points.
     pub fn points(self, points: &[i16; SIGNALS.len()]) -> impl Iterator<Item = (&'static str, i16)> {
-        let all = SIGNALS.iter().zip(points).enumerate();
-        all.filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, ((name, ..), points))| (*name, *points))
+        self.numbers().map(|number| (SIGNALS[number].0, points[number]))
     }
 
     /// Names of the signals, in order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        SIGNALS.iter().enumerate().filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, (name, ..))| *name)
+        self.numbers().map(|number| SIGNALS[number].0)
     }
 }
 
@@ -242,11 +246,7 @@ impl Default for ScorePolicy {
 impl ScorePolicy {
     /// Sum of the points.
     pub fn score(&self, evidence: &Evidence) -> i16 {
-        let of_signal = |(index, points): (usize, &i16)| match evidence.signals.0 & 1 << index {
-            0 => 0,
-            _ => *points,
-        };
-        let points = self.points.iter().enumerate().map(of_signal);
+        let points = evidence.signals.numbers().map(|number| self.points[number]);
         points.fold(evidence.custom_points, i16::saturating_add)
     }
 

@@ -491,13 +491,17 @@ impl ClientLink {
         state.is_late = false;
     }
 
-    /// Sets a limit for this and all later deadlines; `None` removes it. A limit that is set already stays.
-    pub fn set_limit(&self, limit_ms: Option<u64>) {
+    /// Limits this and all later deadlines. A limit that is set already stays.
+    pub fn limit_deadlines(&self, limit_ms: u64) {
         let mut state = self.state.borrow_mut();
-        state.limit_ms = limit_ms.and(state.limit_ms.or(limit_ms));
-        let deadline_ms = state.deadline_ms;
-        drop(state);
-        self.set_deadline(deadline_ms);
+        let limit_ms = *state.limit_ms.get_or_insert(limit_ms);
+        state.deadline_ms = Some(state.deadline_ms.map_or(limit_ms, |deadline_ms| deadline_ms.min(limit_ms)));
+    }
+
+    /// Removes the deadline and its limit.
+    pub fn remove_deadlines(&self) {
+        let mut state = self.state.borrow_mut();
+        (state.deadline_ms, state.limit_ms, state.is_late) = (None, None, false);
     }
 
     /// True if a limit is set, and has passed.
@@ -649,15 +653,15 @@ mod tests {
     #[test]
     fn a_limit_shortens_deadlines() {
         let link = ClientLink::new(BodyFraming::None, 0);
-        link.set_limit(Some(10));
-        link.set_limit(Some(20));
+        link.limit_deadlines(10);
+        link.limit_deadlines(20);
+        assert_eq!(link.deadline_ms(), Some(10));
         for (deadline_ms, expect) in [(None, 10), (Some(7), 7), (Some(11), 10)] {
             link.set_deadline(deadline_ms);
             assert_eq!(link.deadline_ms(), Some(expect), "{deadline_ms:?}");
         }
         assert!(link.is_over_limit(10) && !link.is_over_limit(9));
-        link.set_limit(None);
-        link.set_deadline(None);
+        link.remove_deadlines();
         assert!(link.deadline_ms().is_none() && !link.is_over_limit(10));
     }
 

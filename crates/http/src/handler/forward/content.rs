@@ -41,8 +41,7 @@ pub(super) struct Upstreaming {
 impl Upstreaming {
     /// Ends the exchange after the whole response.
     pub(super) fn finish(self, is_reusable: bool) {
-        self.link.set_limit(None);
-        self.link.set_deadline(None);
+        self.link.remove_deadlines();
         // FastCGI frames content: no server takes it for another request.
         let is_in_doubt = self.is_http && (self.upload.has_content() || self.may_have_content);
         let ending = match is_reusable && self.upload.is_complete() {

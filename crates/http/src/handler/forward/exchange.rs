@@ -222,7 +222,7 @@ impl ForwardExchange {
         let now = self.now;
         // A response for other clients as well does not depend on this request.
         if let Some(time) = self.inner.plan.config.total_timeout.filter(|_| !self.is_shared) {
-            self.link.set_limit(Some(now.monotonic_ms + time.as_millis() as u64));
+            self.link.limit_deadlines(now.monotonic_ms + time.as_millis() as u64);
         }
         self.link.set_deadline(None);
         let destination = &self.inner.destination;
@@ -632,7 +632,7 @@ impl Future for ForwardExchange {
                 return Poll::Ready(Err(ClientGone));
             }
             if this.link.is_over_limit(this.now.monotonic_ms) && this.is_under_way() {
-                this.link.set_limit(None);
+                this.link.remove_deadlines();
                 return Poll::Ready(Ok(this.fail(UpstreamFailure::TimedOut, "was not done within `total-timeout`")));
             }
             match &mut this.state {

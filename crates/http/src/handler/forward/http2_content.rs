@@ -29,8 +29,7 @@ pub(super) struct Downloading {
 impl Downloading {
     /// Ends the exchange after the whole response.
     pub(super) fn finish(self) {
-        self.link.set_limit(None);
-        self.link.set_deadline(None);
+        self.link.remove_deadlines();
         let now = Now::read();
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
         self.lease.finish(now.monotonic_ms);

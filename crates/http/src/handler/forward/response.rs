@@ -136,7 +136,7 @@ impl Received<'_> {
         for protocol in self.head.values(self.bytes, b"upgrade") {
             response.fields.push("Upgrade", protocol);
         }
-        upstreaming.link.set_limit(None);
+        upstreaming.link.remove_deadlines();
         let mut forwarded = self.forwarded();
         forwarded.tunnel = Some(Tunnel {
             early: self.bytes[self.head_bytes..].to_vec(),

@@ -256,15 +256,17 @@ impl BotRule {
     /// True if the assessment answers the request, and the assessment in words.
     pub(super) fn explain(&self, report: &BotReport) -> (bool, String) {
         let SharedBots { config, .. } = &*self.shared;
-        let signals: Vec<_> = report.signals.points(&config.policy.points).collect();
-        let known: i16 = signals.iter().map(|(_, points)| *points).fold(0, i16::saturating_add);
         let mut parts = vec![format!("class `{}`, score {}", report.class.name(), report.score)];
         parts.extend(report.name.iter().map(|name| format!("name {name:?}")));
-        // The points of `custom` are those that the configuration's own scores add.
-        parts.extend(signals.iter().map(|(name, points)| match *name {
-            "custom" => format!("`score` {}", report.score.saturating_sub(known)),
-            name => format!("`{name}` {points}"),
-        }));
+        // What the other signals do not give, scores of the configuration do.
+        let mut rest = report.score;
+        for (name, points) in report.signals.points(&config.policy.points).filter(|(name, _)| *name != "custom") {
+            rest = rest.saturating_sub(points);
+            parts.push(format!("`{name}` {points}"));
+        }
+        if report.signals.has(Signal::Custom) {
+            parts.push(format!("`score` {rest}"));
+        }
         let action = match report.action {
             BotAction::Pass => None,
             BotAction::Challenge(bits) => Some(format!("gets a challenge of {bits} bits")),
