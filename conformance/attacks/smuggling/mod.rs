@@ -137,7 +137,7 @@ fn exchange(sending: &SentCase, case: &mut AttackCase, ports: [u16; 2]) -> Resul
     // A back end may respond to a head before all content is there, and before the server finds that it is malformed.
     let completed = meant(&[&sending.bytes[..], &[b'x'; 1 << 16]].concat()).0;
     let completed: Vec<String> = completed.iter().map(|request| as_forwarded(&request.target)).collect();
-    // What a case hides may have become a request of its own, which has no number.
+    // A hidden request that has become one of its own has no number.
     let is_numbered = |target: &&String| (0..4).any(|number| grammar::is_of(target, case.number, number));
     let begun = completed.iter().filter(is_numbered).count()..4;
     let mut expected = completed.iter().map(Ok).chain(begun.map(Err));

@@ -252,7 +252,7 @@ mod tests {
                     while !is_over.load(Ordering::Relaxed) {
                         swap(&tree.at("root/sub"), &tree.at("other-directory"));
                         swap(&tree.at("root/to-shared"), &tree.at("other-link"));
-                        // What is moved below `shared` may be read from then on.
+                        // A file that is moved below `shared` may be read from then on.
                         if !matches!(rule, SymlinkRule::Below(_)) {
                             swap(&tree.at("shared/deep"), &tree.at("secret"));
                         }

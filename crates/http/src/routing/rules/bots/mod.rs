@@ -258,7 +258,7 @@ impl BotRule {
         let SharedBots { config, .. } = &*self.shared;
         let mut parts = vec![format!("class `{}`, score {}", report.class.name(), report.score)];
         parts.extend(report.name.iter().map(|name| format!("name {name:?}")));
-        // What the other signals do not give, scores of the configuration do.
+        // The rest is from scores of the configuration.
         let mut rest = report.score;
         for (name, points) in report.signals.points(&config.policy.points).filter(|(name, _)| *name != "custom") {
             rest = rest.saturating_sub(points);
