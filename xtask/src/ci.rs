@@ -5,34 +5,35 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{attack, caching, conformance, fuzz, licences, modules, packaging, skips, tidy, words};
+use crate::{attack, caching, conformance, failures, fuzz, licences, modules, packaging, skips, tidy, words};
 
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
-type CiCheck = (&'static str, fn() -> bool);
+/// A check's name, and the check: whether all passed. It may add reports of failed tests for the summary.
+type CiCheck = (&'static str, fn(&mut Vec<String>) -> bool);
 
 /// Features of tailcoat that a build can leave out, in the order of its manifest.
 const FEATURES: [&str; 5] = ["acme", "gateway", "import", "modules", "traces"];
 
 const CHECKS: [CiCheck; 14] = [
-    ("tidiness", || report(tidy::check(Path::new(".")))),
-    ("words", || is_passed(words::run(std::iter::empty()))),
-    ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
-    ("format", format),
-    ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-    ("features", features),
-    ("documentation", documentation),
-    ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
-    ("conformance", || {
+    ("tidiness", |_| report(tidy::check(Path::new(".")))),
+    ("words", |_| is_passed(words::run(std::iter::empty()))),
+    ("licences", |_| report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
+    ("format", |_| format()),
+    ("lints", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    ("features", |_| features()),
+    ("documentation", |_| documentation()),
+    ("tests", tests),
+    ("conformance", |_| {
         is_passed(conformance::run(std::iter::empty())) & is_passed(conformance::run(std::iter::once("ftp".to_owned())))
     }),
-    ("attacks", || is_passed(attack::run(std::iter::once("--short".to_owned())))),
+    ("attacks", |_| is_passed(attack::run(std::iter::once("--short".to_owned())))),
     // Languages whose tools are quick to fetch. Run the others if you change what modules see.
-    ("modules", || modules::pass(&["go", "http-wasm-tck"])),
-    ("packaging", || is_passed(packaging::run(std::iter::empty()))),
-    ("caching", || is_passed(caching::run(std::iter::empty()))),
-    ("fuzzing", || is_passed(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
+    ("modules", |_| modules::pass(&["go", "http-wasm-tck"])),
+    ("packaging", |_| is_passed(packaging::run(std::iter::empty()))),
+    ("caching", |_| is_passed(caching::run(std::iter::empty()))),
+    ("fuzzing", |_| is_passed(fuzz::run(["--seconds", FUZZ_SECONDS].into_iter().map(str::to_owned)))),
 ];
 
 /// Runs the named checks, or all, continues after a failure, and prints a summary with all skipped tests.
@@ -46,22 +47,31 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
         eprintln!("cannot keep a list of skipped tests: {error}");
         return ExitCode::FAILURE;
     }
-    let results: Vec<(&str, bool, u64)> = CHECKS
+    let results: Vec<(&str, bool, u64, Vec<String>)> = CHECKS
         .iter()
         .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
         .map(|(name, check)| {
             println!("\n== {name}");
             let start = Instant::now();
-            (*name, check(), start.elapsed().as_secs())
+            let mut failed = Vec::new();
+            (*name, check(&mut failed), start.elapsed().as_secs(), failed)
         })
         .collect();
     println!("\n== skipped");
     skips::print_list();
     println!("\n== summary");
-    for (name, passed, seconds) in &results {
+    for (name, passed, seconds, failed) in &results {
         println!("{} {name}, {seconds} s", if *passed { "ok    " } else { "FAILED" });
+        failed.iter().for_each(|report| println!("{report}"));
     }
-    if results.iter().all(|(_, passed, _)| *passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if results.iter().all(|(_, passed, _, _)| *passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn tests(failed: &mut Vec<String>) -> bool {
+    failures::run_tests(&mut command(&["test", "--workspace", "--no-fail-fast"]), failed).unwrap_or_else(|error| {
+        println!("cannot run cargo test: {error}");
+        false
+    })
 }
 
 fn format() -> bool {

@@ -7,6 +7,7 @@ mod caching;
 mod charts;
 mod ci;
 mod conformance;
+mod failures;
 mod ftp;
 mod fuzz;
 mod gateway;
