@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::PATIENCE;
@@ -16,6 +16,14 @@ pub(crate) struct ScriptedUpstream {
     connections: Receiver<String>,
     /// Input of all connections so far.
     received: Arc<Mutex<Vec<u8>>>,
+    gate: Arc<Gate>,
+}
+
+/// Gate that scripts wait at with [`ScriptStep::Gate`].
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
 }
 
 /// Step of a script. Later steps wait until `Read` has seen its text.
@@ -30,6 +38,8 @@ pub(crate) enum ScriptStep {
     Fill(usize),
     /// Sleeps for this many milliseconds.
     Pause(u64),
+    /// Waits, and reads nothing, until [`ScriptedUpstream::open_gate`].
+    Gate,
     /// Closes with a reset.
     Reset,
 }
@@ -41,14 +51,22 @@ impl ScriptedUpstream {
         let (sender, connections) = channel();
         let received = Arc::<Mutex<Vec<u8>>>::default();
         let seen = Arc::clone(&received);
+        let gate = Arc::<Gate>::default();
+        let of_scripts = Arc::clone(&gate);
         std::thread::spawn(move || {
             for (index, stream) in listener.incoming().enumerate() {
                 let script = scripts[index.min(scripts.len() - 1)].clone();
-                let (sender, seen) = (sender.clone(), Arc::clone(&seen));
-                std::thread::spawn(move || sender.send(act(stream.unwrap(), &script, &seen)));
+                let (sender, seen, gate) = (sender.clone(), Arc::clone(&seen), Arc::clone(&of_scripts));
+                std::thread::spawn(move || sender.send(act(stream.unwrap(), &script, &seen, &gate)));
             }
         });
-        Self { address, connections, received }
+        Self { address, connections, received, gate }
+    }
+
+    /// Lets all scripts go on that wait at the gate, now and later.
+    pub(crate) fn open_gate(&self) {
+        *self.gate.is_open.lock().expect("no thread panics with it") = true;
+        self.gate.opened.notify_all();
     }
 
     /// Waits until its connections have received this text while they followed their scripts.
@@ -69,17 +87,18 @@ impl ScriptedUpstream {
     }
 }
 
-fn act(mut stream: TcpStream, script: &[ScriptStep], received: &Mutex<Vec<u8>>) -> String {
+fn act(mut stream: TcpStream, script: &[ScriptStep], received: &Mutex<Vec<u8>>, gate: &Gate) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut seen, mut input, mut buffer) = (0, Vec::new(), [0; 65_536]);
     for step in script {
         match step {
             ScriptStep::Read(text) => loop {
-                let rest = String::from_utf8_lossy(&input[seen..]).into_owned();
-                if let Some(at) = rest.find(text) {
+                if let Some(at) = memchr::memmem::find(&input[seen..], text.as_bytes()) {
                     seen += at + text.len();
                     break;
                 }
+                // The text may begin at the end of what has arrived.
+                seen = seen.max(input.len().saturating_sub(text.len()));
                 match stream.read(&mut buffer) {
                     Ok(count @ 1..) => {
                         input.extend_from_slice(&buffer[..count]);
@@ -90,6 +109,10 @@ fn act(mut stream: TcpStream, script: &[ScriptStep], received: &Mutex<Vec<u8>>) 
             },
             ScriptStep::Write(text) => stream.write_all(text.as_bytes()).unwrap_or_default(),
             ScriptStep::Fill(bytes) => stream.write_all(&vec![b'x'; *bytes]).unwrap_or_default(),
+            ScriptStep::Gate => {
+                let is_open = gate.is_open.lock().expect("no thread panics with it");
+                drop(gate.opened.wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open));
+            }
             ScriptStep::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
             ScriptStep::Echo => {
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
