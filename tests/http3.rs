@@ -55,6 +55,11 @@ impl H3Server {
         Some(Self { operated, port })
     }
 
+    /// Applies other options.
+    pub(crate) fn reload(&self, options: &str) {
+        self.operated.reload(&config(HTTP3, self.port, options));
+    }
+
     /// Opens a connection.
     pub(crate) fn connect(&self) -> H3Session {
         H3Session::connect(address(self.port), &self.authority())

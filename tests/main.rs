@@ -13,6 +13,7 @@ mod bots;
 mod buffering;
 mod cache_attacks;
 mod cgi;
+mod client_facts;
 mod client_memory;
 mod command_line;
 mod compression;

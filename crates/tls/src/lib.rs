@@ -22,7 +22,7 @@ mod validations;
 
 pub use clients::client_verifier;
 pub use keeper::{KeptSites, keep, reload};
-pub use quic::{QuicHandshake, QuicTls};
+pub use quic::{HelloFingerprint, QuicHandshake, QuicTls};
 pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
 pub use site::{CertificateFacts, RenewalState, SiteMark, SiteTls};

@@ -43,8 +43,15 @@ const DECODE_ERROR: u8 = 50;
 /// Alert for a site without HTTP/3 (RFC 7301, section 3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
+/// Fingerprint of a ClientHello; `None` if it has none.
+pub type HelloFingerprint = fn(&[u8]) -> Option<String>;
+
 /// TLS of a listener, in the form for QUIC.
-pub struct QuicTls(Arc<ListenerTls>);
+pub struct QuicTls {
+    tls: Arc<ListenerTls>,
+    /// Computes fingerprints; `None` if they are not wanted.
+    fingerprint: Option<HelloFingerprint>,
+}
 
 /// Settings of a site for QUIC.
 #[derive(Clone)]
@@ -75,11 +82,14 @@ struct HelloReader {
     acceptor: Acceptor,
     /// ClientHello as far as it has arrived.
     hello: Vec<u8>,
+    fingerprint: Option<HelloFingerprint>,
 }
 
 struct Handshake {
     connection: ServerConnection,
     site: SiteMark,
+    /// JA4 fingerprint of the ClientHello.
+    ja4: Option<Box<str>>,
     /// True if the engine knows that the parameters are there.
     is_told: bool,
 }
@@ -118,13 +128,13 @@ pub(super) fn quic_settings(settings: &TlsSettings, early: Option<&Arc<EarlySess
 
 impl QuicTls {
     /// Makes the TLS of a listener; `None` if its default site has no HTTP/3.
-    pub fn new(tls: Arc<ListenerTls>) -> Option<Self> {
-        tls.find(None).quic().map(|_| Self(tls))
+    pub fn new(tls: Arc<ListenerTls>, fingerprint: Option<HelloFingerprint>) -> Option<Self> {
+        tls.find(None).quic().map(|_| Self { tls, fingerprint })
     }
 
     fn initial(&self) -> Arc<QuicServerConfig> {
         // Local invariant: the constructor has looked, and the certificates that replace others have the same versions.
-        self.0.find(None).quic().expect("the default site has HTTP/3").initial
+        self.tls.find(None).quic().expect("the default site has HTTP/3").initial
     }
 }
 
@@ -139,10 +149,11 @@ impl ServerConfig for QuicTls {
 
     fn start_session(self: Arc<Self>, _: u32, parameters: &TransportParameters) -> Box<dyn Session> {
         let reader = HelloReader {
-            tls: Arc::clone(&self.0),
+            tls: Arc::clone(&self.tls),
             parameters: *parameters,
             acceptor: Acceptor::default(),
             hello: Vec::new(),
+            fingerprint: self.fingerprint,
         };
         Box::new(SiteSession { initial: self.initial(), stage: Stage::AwaitHello(Box::new(reader)), next_keys: None })
     }
@@ -178,7 +189,8 @@ impl HelloReader {
         self.parameters.write(&mut parameters);
         let connection = ServerConnection::new(settings, Version::V1, parameters)
             .map_err(|error| TransportError { reason: error.to_string(), ..internal_error() })?;
-        let mut handshake = Handshake { connection, site: site.mark(), is_told: false };
+        let ja4 = self.fingerprint.and_then(|fingerprint| fingerprint(&self.hello)).map(Into::into);
+        let mut handshake = Handshake { connection, site: site.mark(), ja4, is_told: false };
         handshake.read(&self.hello)?;
         Ok(Some(handshake))
     }
@@ -212,7 +224,7 @@ impl Handshake {
             site: self.site.id,
             is_http2: false,
             has_http3: true,
-            ja4: None,
+            ja4: self.ja4.clone(),
             http2: OnceLock::new(),
         };
         Some(QuicHandshake { info, is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed) })

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac};
+use bots::fingerprint::{HelloTransport, ja4_of_message};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{
     ConnectionIdGenerator, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded,
@@ -17,7 +18,7 @@ use super::qlog::QlogTraces;
 use super::slots::SlotIds;
 use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::{CongestionControl, Limits};
-use crate::tls::{ListenerTls, QuicTls};
+use crate::tls::{HelloFingerprint, ListenerTls, QuicTls};
 
 /// Version 1 (RFC 9000), the only one.
 const VERSIONS: &[u32] = &[1];
@@ -103,9 +104,12 @@ impl QuicSettings {
         limits: &Limits,
         congestion: CongestionControl,
         traces: &Arc<QlogTraces>,
+        wants_fingerprints: bool,
     ) -> Option<Self> {
         let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
-        let mut server = ServerConfig::new(Arc::new(QuicTls::new(tls)?), Arc::new(token_key));
+        let fingerprint: HelloFingerprint = |hello| ja4_of_message(hello, HelloTransport::Quic);
+        let tls = QuicTls::new(tls, wants_fingerprints.then_some(fingerprint))?;
+        let mut server = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
         server
             .transport_config(Arc::new(transport(limits, congestion).ok()?))
             .max_incoming(WAITING_MAX)
