@@ -136,9 +136,10 @@ const HEADLESS: &[&str] = &["headlesschrome", "phantomjs", "puppeteer", "seleniu
 const TOKEN_BYTES_MAX: usize = 48;
 
 /// Kind of program that a `User-Agent` names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentKind {
     /// None is named.
+    #[default]
     None,
     /// A browser that sends `Sec-Fetch-Mode`.
     Browser,

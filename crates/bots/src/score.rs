@@ -1,6 +1,6 @@
 //! BotSignals of a request, their points, and the decision by their sum.
 
-use crate::agents::{AgentKind, agent_kind};
+use crate::agents::AgentKind;
 
 /// Names, default points and meanings of the signals, in the order of their numbers.
 pub const SIGNALS: [(&str, i16, &str); 13] = [
@@ -96,9 +96,9 @@ impl BotSignals {
 
 /// Facts of a request from which signals are taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BotFacts<'a> {
-    /// `User-Agent`; empty if there is none.
-    pub user_agent: &'a [u8],
+pub struct BotFacts {
+    /// Program that `User-Agent` names.
+    pub agent: AgentKind,
     /// True if the request has `Accept`.
     pub has_accept: bool,
     /// True if the request has `Accept-Language`.
@@ -116,9 +116,9 @@ pub struct BotFacts<'a> {
 }
 
 /// BotSignals of a request that claims to be no crawler.
-pub fn signals_of(facts: &BotFacts<'_>) -> BotSignals {
+pub fn signals_of(facts: &BotFacts) -> BotSignals {
     let mut signals = BotSignals::default();
-    let kind = agent_kind(facts.user_agent);
+    let kind = facts.agent;
     match kind {
         AgentKind::None => signals.add(Signal::NoUserAgent),
         AgentKind::Library => signals.add(Signal::Library),
@@ -304,10 +304,8 @@ mod tests {
 
     #[test]
     fn requests() {
-        let chrome =
-            b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36";
         let browser = BotFacts {
-            user_agent: chrome,
+            agent: AgentKind::Browser,
             has_accept: true,
             has_accept_language: true,
             has_accept_encoding: true,
@@ -316,7 +314,7 @@ mod tests {
             is_http1: false,
             offers_http2: true,
         };
-        let check = |facts: BotFacts<'_>, expect: &[&str]| {
+        let check = |facts: BotFacts, expect: &[&str]| {
             assert_eq!(signals_of(&facts).names().collect::<Vec<_>>(), expect, "{facts:?}");
         };
         check(browser, &[]);
@@ -326,8 +324,8 @@ mod tests {
         check(BotFacts { is_http1: true, has_fetch_mode: false, is_direct_tls: false, ..browser }, &[]);
         check(BotFacts { has_accept_language: false, ..browser }, &["no-accept-language"]);
         check(BotFacts::default(), &["no-user-agent", "no-accept"]);
-        check(BotFacts { user_agent: b"curl/8", has_accept: true, ..BotFacts::default() }, &["library"]);
-        check(BotFacts { user_agent: b"Lynx/2", has_accept: true, ..BotFacts::default() }, &[]);
+        check(BotFacts { agent: AgentKind::Library, has_accept: true, ..BotFacts::default() }, &["library"]);
+        check(BotFacts { agent: AgentKind::Other, has_accept: true, ..BotFacts::default() }, &[]);
     }
 
     #[test]

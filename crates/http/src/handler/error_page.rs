@@ -1,5 +1,8 @@
 //! Default error pages, for sites without their own.
 
+use std::sync::OnceLock;
+
+use bytes::Bytes;
 use serde::Serialize;
 use wire::http::Status;
 
@@ -7,12 +10,26 @@ use super::page::{Page, PageFormat, begin_html, end_html, write_text};
 
 /// Renders the page for an error. It contains nothing but the status: no part of the request, nothing about the
 /// server.
+///
+/// Clients decide how many errors there are, so each page is made once and kept as long as the process.
 pub(crate) fn render(status: Status, format: PageFormat) -> Page {
-    match format {
-        PageFormat::Html => Page { content_type: "text/html; charset=utf-8", body: render_html(status).into() },
-        PageFormat::Json => Page { content_type: "application/problem+json", body: render_json(status).into() },
-    }
+    static HTML: [OnceLock<&[u8]>; STATUSES] = [const { OnceLock::new() }; STATUSES];
+    static JSON: [OnceLock<&[u8]>; STATUSES] = [const { OnceLock::new() }; STATUSES];
+    let (content_type, pages, make): (_, _, fn(Status) -> Vec<u8>) = match format {
+        PageFormat::Html => ("text/html; charset=utf-8", &HTML, |status| render_html(status).into_bytes()),
+        PageFormat::Json => ("application/problem+json", &JSON, render_json),
+    };
+    let kept = usize::from(status.code()).checked_sub(FIRST_STATUS).and_then(|index| pages.get(index));
+    let body = match kept {
+        Some(page) => Bytes::from_static(page.get_or_init(|| make(status).leak())),
+        None => make(status).into(),
+    };
+    Page { content_type, body }
 }
+
+/// Statuses of errors, whose pages are kept: 400 to 599.
+const FIRST_STATUS: usize = 400;
+const STATUSES: usize = 200;
 
 fn render_html(status: Status) -> String {
     let (code, title) = (status.code(), title(status));

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::bots::agents::Crawler;
+use ::bots::agents::{AgentKind, Crawler, agent_kind};
 use ::bots::challenge::{
     COOKIE_NAME, ChallengeFault, ChallengeKey, ChallengedClient, PassedBy, Terms, safe_return_target,
 };
@@ -36,6 +36,9 @@ const WAITED_PASS_SECONDS_MAX: u64 = 3_600;
 /// Clients that have passed and are remembered by each worker, so that their cookies need not be verified each time.
 const PASSED_PLACES: usize = 4_096;
 
+/// Values of `User-Agent` that each worker remembers, so that they need not be searched for names each time.
+const AGENT_PLACES: usize = 256;
+
 /// Bots of a site, shared by all workers.
 #[derive(Debug)]
 pub struct SharedBots {
@@ -53,6 +56,7 @@ pub(super) struct BotRule {
     version: Cell<Option<u64>>,
     lists: RefCell<Arc<BotLists>>,
     passed: RefCell<PassedClients>,
+    agents: RefCell<KnownAgents>,
     /// Report of clients that have passed.
     passed_report: Rc<BotReport>,
     /// True if scores of the configuration alone can reach the score of rejections.
@@ -62,8 +66,44 @@ pub(super) struct BotRule {
 /// Clients that have passed, by a hash of cookie, client and host.
 struct PassedClients {
     hasher: RandomState,
-    /// Hash, and end of the cookie's validity in seconds since 1970; 0 is free.
+    /// Hash, and end of the cookie's validity in seconds since 1970; 0 is free. Empty until a client has passed.
     places: Box<[(u64, u64)]>,
+}
+
+/// Programs that values of `User-Agent` name, by a hash that clients cannot choose.
+#[derive(Default)]
+struct KnownAgents {
+    hasher: RandomState,
+    /// Version of the lists with the crawlers.
+    version: Option<u64>,
+    /// Empty until it is used.
+    places: Vec<(u64, NamedAgent)>,
+}
+
+/// Programs that a `User-Agent` names.
+#[derive(Clone, Copy, Default)]
+struct NamedAgent {
+    /// Index of the crawler that it claims to be.
+    crawler: Option<u32>,
+    kind: AgentKind,
+}
+
+impl KnownAgents {
+    fn find(&mut self, user_agent: &[u8], version: Option<u64>, lists: &BotLists) -> NamedAgent {
+        if self.places.is_empty() || self.version != version {
+            self.version = version;
+            self.places.clear();
+            self.places.resize(AGENT_PLACES, (0, NamedAgent::default()));
+        }
+        // 0 is free.
+        let hash = self.hasher.hash_one(user_agent) | 1;
+        let place = &mut self.places[(hash >> 1) as usize % AGENT_PLACES];
+        if place.0 != hash {
+            let crawler = lists.crawlers.claimed(user_agent).and_then(|index| u32::try_from(index).ok());
+            *place = (hash, NamedAgent { crawler, kind: agent_kind(user_agent) });
+        }
+        place.1
+    }
 }
 
 impl PassedClients {
@@ -76,11 +116,14 @@ impl PassedClients {
     }
 
     fn has(&self, hash: u64, now_s: u64) -> bool {
-        let (known, until_s) = self.places[hash as usize % PASSED_PLACES];
-        known == hash && now_s < until_s
+        let place = self.places.get(hash as usize % PASSED_PLACES);
+        place.is_some_and(|(known, until_s)| *known == hash && now_s < *until_s)
     }
 
     fn insert(&mut self, hash: u64, until_s: u64) {
+        if self.places.is_empty() {
+            self.places = vec![(0, 0); PASSED_PLACES].into_boxed_slice();
+        }
         self.places[hash as usize % PASSED_PLACES] = (hash, until_s);
     }
 }
@@ -89,7 +132,6 @@ impl BotRule {
     pub(super) fn new(shared: &Arc<SharedBots>) -> Self {
         let config = &shared.config;
         let custom_points: i16 = config.scores.iter().map(|score| score.points.max(0)).fold(0, i16::saturating_add);
-        let places = vec![(0, 0); PASSED_PLACES].into_boxed_slice();
         let passed_report = BotReport {
             class: BotClass::Passed,
             score: 0,
@@ -100,7 +142,8 @@ impl BotRule {
         Self {
             version: Cell::new(None),
             lists: RefCell::default(),
-            passed: RefCell::new(PassedClients { hasher: RandomState::new(), places }),
+            passed: RefCell::new(PassedClients { hasher: RandomState::new(), places: Box::default() }),
+            agents: RefCell::default(),
             passed_report: Rc::new(passed_report),
             can_custom_reject: config.policy.reject_score.is_some_and(|least| custom_points >= least),
             shared: Arc::clone(shared),
@@ -143,7 +186,8 @@ impl BotRule {
         let lists = Arc::clone(&self.lists.borrow());
         let config = &self.shared.config;
         let (mut evidence, mut name) = (Evidence::default(), None);
-        let claimed = lists.crawlers.claimed(client.user_agent);
+        let named = self.agents.borrow_mut().find(client.user_agent, version, &lists);
+        let claimed = named.crawler.map(|index| index as usize);
         if let Some((index, crawler)) = claimed.and_then(|index| Some((index, lists.crawlers.get(index)?))) {
             name = Some(crawler.name.as_str());
             match self.verdict(index, crawler, &lists, client, verdict)? {
@@ -171,7 +215,7 @@ impl BotRule {
         let until_s = cookie.and_then(|cookie| self.shared.key.valid_until(client, cookie, routed.now.unix_seconds));
         evidence.has_passed = until_s.is_some() && claimed.is_none();
         if claimed.is_none() && !evidence.is_signed && !evidence.has_passed {
-            let own = signals_of(&self.facts(routed, client));
+            let own = signals_of(&self.facts(routed, named.kind));
             evidence.signals = evidence.signals.with(own);
         }
         evidence.custom_points = self.custom_points(routed);
@@ -216,10 +260,10 @@ impl BotRule {
         self.shared.claims.verdict(claim, Instant::now())
     }
 
-    fn facts<'r>(&self, routed: &Routed<'r>, client: &ChallengedClient<'r>) -> BotFacts<'r> {
+    fn facts(&self, routed: &Routed<'_>, agent: AgentKind) -> BotFacts {
         let request = &routed.request;
         BotFacts {
-            user_agent: client.user_agent,
+            agent,
             has_accept: request.head.has(KnownField::Accept),
             has_accept_language: request.field_by_name(b"accept-language").is_some(),
             has_accept_encoding: request.head.has(KnownField::AcceptEncoding),
