@@ -40,6 +40,30 @@ fn chromium_solves_the_challenge() {
 }
 
 #[test]
+fn curl_gets_a_challenge_and_passes_by_waiting() {
+    let server = TestServer::run(&site(""));
+    let directory = tempfile::tempdir().unwrap();
+    let cookies = directory.path().join("cookies").display().to_string();
+    let url = |target: &str| format!("http://{}{target}", server.address);
+    let curl = |arguments: &[&str]| output("curl", &[&["--silent", "--noproxy", "*"], arguments].concat());
+    let Some(json) = curl(&["--header", "Accept: application/json", "--write-out", " %{http_code}", &url("/thread")])
+    else {
+        return;
+    };
+    assert!(json.starts_with("{\"status\":403,") && json.ends_with(" 403"), "{json}");
+    assert_eq!(curl(&[&url("/feed")]).as_deref(), Some("hello"), "feeds need no challenge");
+    let page = curl(&[&url("/thread?a=b")]).unwrap();
+    let (_, link) = page.split_once("url=").unwrap();
+    let link = url(&link.split_once('"').unwrap().0.replace("&amp;", "&"));
+    // The client waits: time is what is tested.
+    eventually_some("the wait is over", || {
+        let page = curl(&["--location", "--cookie-jar", &cookies, "--cookie", &cookies, &link])?;
+        (page == "hello").then_some(())
+    });
+    assert_eq!(curl(&["--cookie", &cookies, &url("/thread")]).as_deref(), Some("hello"));
+}
+
+#[test]
 fn lynx_waits_and_passes() {
     let server = TestServer::run(&site(""));
     let url = format!("http://{}/thread?a=b", server.address);

@@ -11,7 +11,7 @@ use simple_dns::rdata::{A, PTR, RData};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 
 use crate::support::operated::Operated;
-use crate::support::waiting::eventually;
+use crate::support::waiting::{eventually, settled};
 use crate::support::{TestServer, read_all, read_until};
 
 const CHROME: &str =
@@ -40,13 +40,13 @@ fn status(response: &str) -> &str {
     response.split(' ').nth(1).unwrap_or("none")
 }
 
-fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+pub(crate) fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
     let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("{start:?} is in {text}"));
     rest.split_once(end).unwrap_or_else(|| panic!("{end:?} follows")).0
 }
 
 /// Address that a solved challenge is returned to.
-fn solution(page: &str) -> String {
+pub(crate) fn solution(page: &str) -> String {
     let token = between(page, "name=\"t\" value=\"", "\"");
     let work_bits: u8 = between(page, "data-bits=\"", "\"").parse().unwrap();
     let solves = |nonce: &String| is_solved(token.as_bytes(), nonce.as_bytes(), work_bits);
@@ -104,6 +104,20 @@ fn a_solved_challenge_is_remembered() {
     assert!(get(&server, without_nonce, "curl/8", "").contains("That was too early"));
     let open = returned.replace("%2Fthread%3Fa%3Db", "%2F%2Fevil.example");
     assert!(get(&server, &open, "curl/8", "").contains("\r\nLocation: /\r\n"), "no open redirect");
+}
+
+#[test]
+fn a_cookie_outlives_reloads_and_upgrades() {
+    let config = site(" bots \"forum\" { work-bits 6 }").replace("server { workers 1 }\n", "");
+    let mut operated = Operated::start(&config);
+    let passed = get(&operated.server, &solution(&get(&operated.server, "/thread?a=b", "curl/8", "")), "curl/8", "");
+    let with_cookie = format!("Cookie: {}\r\n", between(&passed, "Set-Cookie: ", ";"));
+    operated.reload(&config.replace("hello", "changed"));
+    let response = get(&operated.server, "/thread", "curl/8", &with_cookie);
+    assert!(status(&response) == "200" && response.ends_with("changed"), "{response}");
+    operated.upgrade();
+    assert_eq!(status(&get(&operated.server, "/thread", "curl/8", &with_cookie)), "200");
+    assert_eq!(status(&get(&operated.server, "/thread", "curl/8", "")), "403");
 }
 
 #[test]
@@ -408,6 +422,47 @@ fn a_fleet_of_2000_addresses() {
     }
     assert_eq!(answered, [2_000, 0]);
     assert_eq!(status(&get(&server, "/thread", CHROME, BROWSER)), "200");
+}
+
+/// Bytes that a client in the tarpit may make the server hold, beyond the kernel's socket.
+const TARPIT_BYTES_MAX: u64 = 600;
+
+/// 10,000 clients in the tarpit, in each of the ways that lead there: a ban at the connection, and a rejected request.
+#[test]
+fn clients_in_the_tarpit_hold_little_memory() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let places = limit.maximum.map_or(10_000, |maximum| (maximum.saturating_sub(1_000)).min(10_000));
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let limits = "limits { tarpit-connections-max 20000; tarpit-time \"1h\" }\n";
+    let rules = " auto-ban \"1/h\" 404 path=\"/scan\" action=\"tarpit\"\n bots \"forum\" { reject-with tarpit; score 100 \
+                 path=\"/refused\" }";
+    let operated =
+        Operated::start(&(site(rules).replace("\"/*\"", "\"/\"").replace("server { workers 1 }\n", "") + limits));
+    let tarpitted = || {
+        let status = String::from_utf8(operated.order(&["status", "--json"]).stdout).unwrap();
+        serde_json::from_str::<serde_json::Value>(&status).unwrap()["bots"]["tarpitted"].as_u64().unwrap()
+    };
+    assert_eq!(status(&get_from(&operated.server, [127, 0, 3, 1], "/scan", CHROME, BROWSER)), "404");
+    for (client, request) in [([127, 0, 3, 1], ""), ([127, 0, 3, 2], "GET /refused HTTP/1.1\r\nHost: h\r\n\r\n")] {
+        let connect = || {
+            let mut stream = operated.server.connect_from(client);
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        };
+        // The first ones make each worker allocate its own buffers, which the others share.
+        let mut held: Vec<_> = (0..500).map(|_| connect()).collect();
+        eventually("the first connections are in the tarpit", || tarpitted() == 500);
+        let before_kib = settled("the first connections are handled", || operated.server.memory_kib());
+        held.extend((0..places).map(|_| connect()));
+        eventually("all connections are in the tarpit", || tarpitted() == 500 + places);
+        let after_kib = settled("all connections are handled", || operated.server.memory_kib());
+        let each = (after_kib.saturating_sub(before_kib) << 10) / places;
+        assert!(each <= TARPIT_BYTES_MAX, "{each} bytes each of {places} clients, {request:?}");
+        println!("{each} bytes each of {places} clients, {request:?}");
+        drop(held);
+        eventually("the tarpit is empty", || tarpitted() == 0);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod attacks;
 mod bans;
 mod body_limits;
 mod bot_clients;
+mod bot_instances;
 mod bots;
 mod buffering;
 mod cache_attacks;

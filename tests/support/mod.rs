@@ -2,6 +2,9 @@
 
 pub(crate) mod controller;
 pub(crate) mod elsewhere;
+// Some are for the tests of `crates/store`.
+#[allow(dead_code)]
+pub(crate) mod engines;
 pub(crate) mod fastcgi;
 pub(crate) mod ftp;
 pub(crate) mod function_server;

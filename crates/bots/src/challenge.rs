@@ -3,10 +3,12 @@
 //! Both are signed, and neither needs a table: a token holds its time and difficulty, a cookie the end of its validity.
 //! The signature also covers the client's network, its `User-Agent` and the host, so that nothing of it works elsewhere.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use aws_lc_rs::{digest, hmac};
 use base64ct::{Base64UrlUnpadded, Encoding};
+use serde::{Deserialize, Serialize};
 
 /// Name of the cookie.
 pub const COOKIE_NAME: &str = "tailcoat-pass";
@@ -76,6 +78,42 @@ pub enum ChallengeFault {
 /// Key that signs tokens and cookies.
 #[derive(Debug)]
 pub struct ChallengeKey(hmac::Key);
+
+/// Secret from which a key is made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChallengeSecret([u8; KEY_BYTES]);
+
+impl fmt::Debug for ChallengeSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Does not show the secret.
+        f.write_str("ChallengeSecret")
+    }
+}
+
+impl ChallengeSecret {
+    /// Makes a random secret.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut secret = [0; KEY_BYTES];
+        aws_lc_rs::rand::fill(&mut secret)?;
+        Ok(Self(secret))
+    }
+
+    /// Derives the secret that all instances with this secret derive. The other one has more uses, so it signs nothing itself.
+    pub fn derived(secret: &[u8]) -> Self {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"tailcoat challenges");
+        let mut derived = [0; KEY_BYTES];
+        derived.copy_from_slice(tag.as_ref());
+        Self(derived)
+    }
+
+    /// Makes the key.
+    pub fn key(&self) -> ChallengeKey {
+        ChallengeKey::new(&self.0)
+    }
+}
 
 /// Use of a signature, so that a token is no cookie.
 #[derive(Clone, Copy)]
@@ -284,6 +322,18 @@ mod tests {
             changed[index] ^= 1;
             assert_eq!(until(&me, &Base64UrlUnpadded::encode_string(&changed), NOW_S), None, "{index}");
         }
+    }
+
+    #[test]
+    fn secrets() {
+        let me = client("192.0.2.1", "ua", "h");
+        let keys = [b"one".as_slice(), b"one", b"two"].map(|secret| ChallengeSecret::derived(secret).key());
+        let cookie = keys[0].pass(&me, NOW_S + 60, PassedBy::Work);
+        let accepts = |key: &ChallengeKey| key.valid_until(&me, cookie.as_bytes(), NOW_S).is_some();
+        assert_eq!(keys.each_ref().map(accepts), [true, true, false]);
+        let [one, other] = [(); 2].map(|()| ChallengeSecret::generate().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(format!("{one:?}"), "ChallengeSecret");
     }
 
     #[test]

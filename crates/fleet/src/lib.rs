@@ -10,6 +10,7 @@
 #![warn(unreachable_pub)]
 
 mod beats;
+mod board;
 mod events;
 mod lease;
 mod limiter;
@@ -22,6 +23,7 @@ mod tickets;
 use std::time::Duration;
 
 pub use beats::{BeatReport, MemberRecord};
+pub use board::{BOARD_ENTRIES_MAX, BOARD_ENTRY_BYTES_MAX, Board, BoardChange, BoardEntry};
 pub use events::{EVENTS_KEPT, EventCursor, FleetEvent, OUTBOX_MAX, OutboxFull};
 pub use lease::{FleetLease, LeaseRecord, LeaseRequest};
 pub use limiter::SharedBucket;

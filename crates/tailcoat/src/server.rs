@@ -186,8 +186,9 @@ impl Server {
         let Foundation { inherited, launch, confined, kernel_tls } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.offer.ticket_keys));
         let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
-        let quic_keys = handover.as_mut().and_then(|handover| handover.offer.quic_keys.take());
-        let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, quic_keys, confined)?;
+        let offer = handover.as_mut().map(|handover| &mut handover.offer);
+        let keys = offer.map(|offer| (offer.quic_keys.take(), offer.challenge_secret.take())).unwrap_or_default();
+        let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, keys, confined)?;
         lasting.kernel_tls = kernel_tls;
         let lasting = Arc::new(lasting);
         // The old process keeps serving until this one can do all that the old one does.

@@ -5,7 +5,7 @@
 //! on the latest event of each topic.
 
 mod network;
-mod random;
+pub(super) mod random;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

@@ -80,7 +80,8 @@ mod tests {
         let mut config = Config::default();
         let network = Network::new([10, 0, 0, 0].into(), 8).unwrap();
         config.server.trusted_proxies = vec![ClientPattern::Network(network)];
-        let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), None).unwrap();
+        let secret = bots::challenge::ChallengeSecret::generate().unwrap();
+        let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), &secret, None).unwrap();
         let router = Router::new(Vec::new(), &[]).trusting(&Arc::new(rules), &Rc::default());
         let limits = Limits {
             connections_per_client_max: Some(client_max),

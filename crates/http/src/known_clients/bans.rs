@@ -16,6 +16,9 @@ const BANS_MAX: usize = 100_000;
 /// Maximum number of them for bans by rules; the rest is left to operators.
 const RULE_BANS_MAX: usize = BANS_MAX / 2;
 
+/// Changes of bans by rules that wait to be told to other instances. Further ones stay with this instance.
+const UNTOLD_MAX: usize = 2_048;
+
 /// Time between two searches of a full table for bans that are over.
 const SWEEP_TIME: Duration = Duration::from_secs(1);
 
@@ -52,6 +55,8 @@ pub enum BanVerdict {
 struct Ban {
     until: Instant,
     action: BanAction,
+    /// True if a rule has set it, here or at another instance.
+    is_by_rule: bool,
     /// Of a limited client: time at which its rate is whole again, in milliseconds since `from`.
     whole_at_ms: AtomicU64,
     from: Instant,
@@ -76,7 +81,12 @@ struct BanTable {
     prefixes: Vec<(bool, u8)>,
     /// Time of the last search for bans that are over.
     swept_at: Option<Instant>,
+    /// Networks whose bans by rules have changed since the last report to other instances; `None` without reports.
+    untold: Option<Vec<Network>>,
 }
+
+/// Remaining time and action of a ban by a rule; `None` if it has ended early.
+pub type RuleBan = Option<(Duration, BanAction)>;
 
 /// Error: the maximum number of networks is banned already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +152,7 @@ impl Bans {
             }
             let until = now + time.min(BAN_TIME_MAX);
             if table.bans.get(&network).is_none_or(|ban| ban.until < until) {
-                table.insert(network, until, BanAction::Reject, now);
+                table.insert(network, until, BanAction::Reject, false, now);
             }
         }
         table.forget_expired(now);
@@ -189,7 +199,7 @@ impl Bans {
         let now = Instant::now();
         let mut table = self.write();
         table.make_room(network, BANS_MAX, now)?;
-        table.insert(network, now + time.min(BAN_TIME_MAX), BanAction::Reject, now);
+        table.insert(network, now + time.min(BAN_TIME_MAX), BanAction::Reject, false, now);
         self.is_any.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -206,9 +216,53 @@ impl Bans {
             return Ok(false);
         }
         table.make_room(network, RULE_BANS_MAX, now)?;
-        table.insert(network, now + time.min(BAN_TIME_MAX), action, now);
+        table.insert(network, now + time.min(BAN_TIME_MAX), action, true, now);
+        table.note(network);
         self.is_any.store(true, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Keeps changes of bans by rules for other instances, or stops to.
+    pub fn share(&self, is_shared: bool) {
+        let untold = &mut self.write().untold;
+        match is_shared {
+            true => _ = untold.get_or_insert_default(),
+            false => *untold = None,
+        }
+    }
+
+    /// Changes of bans by rules that other instances do not know. They count as told.
+    pub fn take_changes(&self) -> Vec<(Network, RuleBan)> {
+        let now = Instant::now();
+        let mut table = self.write();
+        let networks = table.untold.as_mut().map(std::mem::take).unwrap_or_default();
+        let of_rule = |network: &Network| table.bans.get(network).filter(|ban| ban.is_by_rule && ban.until > now);
+        let left = |ban: &Ban| (ban.until.saturating_duration_since(now), ban.action);
+        networks.iter().map(|network| (*network, of_rule(network).map(left))).collect()
+    }
+
+    /// Applies a change of a ban by a rule of another instance. Bans of operators stay. Returns true if it has changed
+    /// something.
+    pub fn apply_change(&self, network: Network, change: RuleBan) -> bool {
+        let now = Instant::now();
+        let mut table = self.write();
+        let known = table.bans.get(&network).filter(|ban| ban.until > now);
+        match (change, known) {
+            (_, Some(known)) if !known.is_by_rule => return false,
+            (Some((time, action)), _) => {
+                if table.make_room(network, RULE_BANS_MAX, now).is_err() {
+                    return false;
+                }
+                table.insert(network, now + time.min(BAN_TIME_MAX), action, true, now);
+            }
+            (None, Some(_)) => {
+                table.bans.remove(&network);
+                table.summarize();
+            }
+            (None, None) => return false,
+        }
+        self.is_any.store(!table.bans.is_empty(), Ordering::Relaxed);
+        true
     }
 
     /// Replaces all bans with these, each with its time and action. If there are too many, only the first are kept.
@@ -217,7 +271,7 @@ impl Bans {
         let mut table = self.write();
         table.bans.clear();
         for (network, time, action) in bans.take(BANS_MAX) {
-            table.insert(network, now + time.min(BAN_TIME_MAX), action, now);
+            table.insert(network, now + time.min(BAN_TIME_MAX), action, true, now);
         }
         table.summarize();
         self.is_any.store(!table.bans.is_empty(), Ordering::Relaxed);
@@ -228,6 +282,7 @@ impl Bans {
         let mut table = self.write();
         table.forget_expired(Instant::now());
         let mut was_banned = table.bans.remove(&network).is_some();
+        table.note(network);
         table.summarize();
         self.is_any.store(!table.bans.is_empty(), Ordering::Relaxed);
         drop(table);
@@ -298,12 +353,19 @@ impl BanTable {
         if is_full(self) { Err(TooManyBans) } else { Ok(()) }
     }
 
-    fn insert(&mut self, network: Network, until: Instant, action: BanAction, from: Instant) {
-        self.bans.insert(network, Ban { until, action, whole_at_ms: AtomicU64::new(0), from });
+    fn insert(&mut self, network: Network, until: Instant, action: BanAction, is_by_rule: bool, from: Instant) {
+        self.bans.insert(network, Ban { until, action, is_by_rule, whole_at_ms: AtomicU64::new(0), from });
         self.all_over = self.all_over.max(Some(until));
         let prefix = (network.first().is_ipv4(), network.prefix_bits());
         if let Err(at) = self.prefixes.binary_search(&prefix) {
             self.prefixes.insert(at, prefix);
+        }
+    }
+
+    /// Notes that the ban of a network has changed, for other instances.
+    fn note(&mut self, network: Network) {
+        if let Some(untold) = self.untold.as_mut().filter(|untold| untold.len() < UNTOLD_MAX) {
+            untold.push(network);
         }
     }
 
@@ -375,6 +437,40 @@ mod tests {
         assert!(bans.unban(of(7)) && bans.unban(of(8)));
         assert_eq!(bans.ban_automatically(of(RULE_BANS_MAX), hour, BanAction::Reject), Ok(true));
         assert!(bans.has(LogClient::Ip("198.51.100.1:1".parse().unwrap())));
+    }
+
+    #[test]
+    fn bans_by_rules_are_told() {
+        let (here, there) = (Bans::default(), Bans::default());
+        let (one, two) = (network("192.0.2.1/32"), network("192.0.2.2/32"));
+        let hour = Duration::from_secs(3_600);
+        let tell = |from: &Bans, to: &Bans| {
+            let changes = from.take_changes().into_iter();
+            changes.map(|(network, change)| to.apply_change(network, change)).collect::<Vec<_>>()
+        };
+        here.ban_automatically(one, hour, BanAction::Tarpit).unwrap();
+        assert_eq!(here.take_changes(), [], "no other instance");
+        [&here, &there].into_iter().for_each(|bans| bans.share(true));
+        here.ban_automatically(two, hour, BanAction::Tarpit).unwrap();
+        here.ban(network("198.51.100.0/24"), hour).unwrap();
+        assert_eq!(tell(&here, &there), [true], "an operator's ban is an order");
+        assert!(matches!(there.list()[..], [(found, _, BanAction::Tarpit)] if found == two));
+        assert_eq!(tell(&there, &here), [], "what others have told is not told");
+        here.unban(two);
+        assert_eq!((tell(&here, &there), there.list().len()), (vec![true], 0));
+        // A ban of an operator outlasts that of a rule.
+        there.ban(one, hour).unwrap();
+        assert!(!there.apply_change(one, None) && !there.apply_change(one, Some((hour, BanAction::Close))));
+        assert!(there.has(LogClient::Ip("192.0.2.1:1".parse().unwrap())));
+        for number in 0..UNTOLD_MAX + 10 {
+            here.ban_automatically(
+                Network::new(std::net::Ipv4Addr::from(number as u32).into(), 32).unwrap(),
+                hour,
+                BanAction::Reject,
+            )
+            .unwrap();
+        }
+        assert_eq!(here.take_changes().len(), UNTOLD_MAX);
     }
 
     #[test]

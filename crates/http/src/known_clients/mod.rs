@@ -13,7 +13,7 @@ mod locations;
 mod report;
 
 pub use address_set::AddressSet;
-pub use bans::{BanVerdict, Bans, TarpitPlace, TooManyBans};
+pub use bans::{BanVerdict, Bans, RuleBan, TarpitPlace, TooManyBans};
 pub use claims::{Claim, ClaimFuture, Claims};
 pub use keeper::{Kept, keep};
 pub use lists::{BotLists, SiteLists};

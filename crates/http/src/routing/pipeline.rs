@@ -413,7 +413,8 @@ mod tests {
     /// A site without handlers, whose rules are in `text`.
     fn site_with(text: &str) -> Rc<Site> {
         let (config, server_log) = (site(text), ServerLog::stderr(LogLevel::Error));
-        let rules = AllRules::new(&config, &server_log, None).unwrap();
+        let secret = bots::challenge::ChallengeSecret::generate().unwrap();
+        let rules = AllRules::new(&config, &server_log, &secret, None).unwrap();
         let rules = rules.sites[0].as_ref().map(|shared| Rules::new(shared, &Rc::default()));
         assert_eq!(rules.is_some(), !text.is_empty());
         Rc::new(Site::new(SiteSetup {

@@ -26,7 +26,7 @@ use crate::modules::{Modules, Patience};
 use crate::object_cache::ObjectStore;
 use crate::observer::Observer;
 use crate::overload::SharedOverload;
-use crate::routing::rules::AllRules;
+use crate::routing::rules::{AllRules, ChallengeSecret};
 use crate::spawner::Spawner;
 use crate::spool::{SpoolLimits, SpoolStore};
 use crate::tls::{AllTls, SiteTls, TicketKey, Tickets};
@@ -72,6 +72,8 @@ pub(super) struct Lasting {
     pub(super) tickets: Arc<Tickets>,
     /// Keys of QUIC.
     pub(super) quic_keys: Arc<QuicKeys>,
+    /// Secret of challenges, for configurations without a key of their own.
+    pub(super) challenge_secret: ChallengeSecret,
     /// Clients whose QUIC connections operators watch.
     pub(super) qlog: Arc<QlogTraces>,
     pub(super) client_limit: Arc<ClientLimit>,
@@ -171,7 +173,8 @@ impl Assembly {
             let shared = SharedSite::new(site, &config, parts, known, &sites);
             sites.push(Arc::new(shared.map_err(ServerStartError::at("cannot set up a site"))?));
         }
-        let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.parts.rules));
+        let known = reused.map(|reused| &*reused.parts.rules);
+        let rules = AllRules::new(&config, server_log, &lasting.challenge_secret, known);
         let rules = rules.map(Arc::new).map_err(ServerStartError::at("cannot set up access rules and rate limits"))?;
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, reused.map(|reused| &reused.tls));
@@ -335,7 +338,7 @@ impl Lasting {
         server_log: ServerLog,
         descriptors_max: usize,
         ticket_keys: Vec<TicketKey>,
-        quic_keys: Option<QuicKeys>,
+        (quic_keys, challenge_secret): (Option<QuicKeys>, Option<ChallengeSecret>),
         confined: Confined,
     ) -> Result<Self, ServerStartError> {
         let options = crate::log::LogOptions::of(&config.server, &config.limits);
@@ -348,6 +351,8 @@ impl Lasting {
             tickets.map_err(io::Error::other).map_err(ServerStartError::at("cannot reuse TLS session ticket keys"))?;
         let quic_keys = quic_keys.map_or_else(QuicKeys::generate, Ok).map_err(io::Error::other);
         let quic_keys = quic_keys.map_err(ServerStartError::at("cannot create keys of HTTP/3"))?;
+        let challenge_secret = challenge_secret.map_or_else(ChallengeSecret::generate, Ok).map_err(io::Error::other);
+        let challenge_secret = challenge_secret.map_err(ServerStartError::at("cannot create the key of challenges"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),
@@ -365,6 +370,7 @@ impl Lasting {
             server_log,
             tickets,
             quic_keys: Arc::new(quic_keys),
+            challenge_secret,
             client_limit: Arc::default(),
             qlog: Arc::default(),
             bans: Arc::new(Bans::with_decisions()),

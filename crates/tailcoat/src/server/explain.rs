@@ -29,7 +29,7 @@ use crate::routing::explain::{
     ExplainedKind, ExplainedStep, ProbeFuture, Probed, RouteProbe, SiteExplanation, explain as explain_in_site,
     site_for_host,
 };
-use crate::routing::rules::{AllRules, RequestIds, Rules};
+use crate::routing::rules::{AllRules, ChallengeSecret, RequestIds, Rules};
 use crate::tls::TlsInfo;
 
 /// Configuration that is asked, and the places of its options.
@@ -171,7 +171,8 @@ async fn explain_request(
     };
     let site = &config.sites[index];
     let alone = without_other_handlers(config, index);
-    let all = AllRules::new(&alone, &log, None).map_err(|error| error.to_string())?;
+    let secret = ChallengeSecret::generate().map_err(|error| error.to_string())?;
+    let all = AllRules::new(&alone, &log, &secret, None).map_err(|error| error.to_string())?;
     let routed = match &all.trusted_proxies {
         Some(trusted) if trusted.has(peer) => {
             let (client, proxied) = trusted.client(peer, &routed.request);

@@ -35,6 +35,7 @@ use crate::config::BanAction;
 use crate::config::{Listen, Network, network_from_text};
 use crate::connection::QuicKeys;
 use crate::known_clients::Bans;
+use crate::routing::rules::ChallengeSecret;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
 
@@ -77,6 +78,9 @@ pub(super) struct HandoverOffer {
     /// Keys of QUIC.
     #[serde(default)]
     pub(super) quic_keys: Option<QuicKeys>,
+    /// Secret of challenges.
+    #[serde(default)]
+    pub(super) challenge_secret: Option<ChallengeSecret>,
     /// Number of processes that read UDP sockets. Their descriptors follow those of the sockets.
     #[serde(default)]
     pub(super) lives: usize,

@@ -103,7 +103,8 @@ impl Keepers {
             return;
         };
         if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_of(store)) {
-            return fleet.share_limits(assembly.parts.rules.shared_tables());
+            fleet.share_limits(assembly.parts.rules.shared_tables());
+            return fleet.share_bans(&lasting.bans);
         }
         // Ends before the next begins.
         self.fleet = None;
@@ -111,6 +112,7 @@ impl Keepers {
         match FleetHandle::start(store, keeps_cursor, &lasting.tickets, &self.shared_changes, &lasting.server_log) {
             Ok(fleet) => {
                 fleet.share_limits(assembly.parts.rules.shared_tables());
+                fleet.share_bans(&lasting.bans);
                 self.fleet = Some(fleet);
             }
             Err(error) => lasting.server_log.error(

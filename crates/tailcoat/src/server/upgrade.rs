@@ -155,7 +155,10 @@ impl Server {
         let bans = ban_lists(&self.lasting.bans).into_iter().next().unwrap_or_default();
         let (datagrams, lives) = self.listeners.offer_datagrams(&mut descriptors)?;
         let (ticket_keys, quic_keys) = (self.lasting.tickets.keys(), Some((*self.lasting.quic_keys).clone()));
-        Ok((HandoverOffer { listeners, control, ticket_keys, bans, datagrams, quic_keys, lives }, descriptors))
+        let challenge_secret = Some(self.lasting.challenge_secret.clone());
+        let offer =
+            HandoverOffer { listeners, control, ticket_keys, bans, datagrams, quic_keys, challenge_secret, lives };
+        Ok((offer, descriptors))
     }
 
     /// Stops accepting, so that the new process is the server; completes the open requests.

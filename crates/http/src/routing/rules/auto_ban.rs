@@ -34,7 +34,7 @@ impl AutoBans {
 
     /// Makes the table of a rule. It rejects a client first at the rejection that reaches the number of the rate.
     pub(crate) fn table(rule: &AutoBan) -> Arc<RateTable> {
-        Arc::new(RateTable::new(rule.rate, rule.rate.count.saturating_sub(1), rule.keys_max))
+        Arc::new(RateTable::counting(rule.rate, rule.rate.count.saturating_sub(1), rule.keys_max))
     }
 
     /// Returns true if responses with this status count.

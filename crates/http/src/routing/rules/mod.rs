@@ -40,6 +40,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub use ::bots::challenge::ChallengeSecret;
 use ::bots::fcrdns::ClaimVerdict;
 use wire::http::{KnownField, Method, Request, RequestHead, Status};
 

@@ -38,6 +38,8 @@ pub struct RateTable {
     shared_id: AtomicU64,
     /// True while the store is away and requests must not pass without it.
     is_closed: AtomicBool,
+    /// True if the table only counts, so that it never closes.
+    only_counts: bool,
 }
 
 /// Places protected by one lock.
@@ -84,9 +86,15 @@ impl RateTable {
             burst_ns: AtomicU64::default(),
             shared_id: AtomicU64::default(),
             is_closed: AtomicBool::default(),
+            only_counts: false,
         };
         table.set_rate(rate, burst);
         table
+    }
+
+    /// Makes a table of events that are no requests to reject, such as rejections.
+    pub(crate) fn counting(rate: Rate, burst: u32, keys_max: usize) -> Self {
+        Self { only_counts: true, ..Self::new(rate, burst, keys_max) }
     }
 
     /// Changes the rate of all keys; what they have used stays counted. `burst` is at least 1.
@@ -145,9 +153,9 @@ impl RateTable {
         self.shared_id.load(Ordering::Relaxed) != 0
     }
 
-    /// Rejects all requests until it is called with `false`.
+    /// Rejects all requests until it is called with `false`, unless the table only counts.
     pub fn close(&self, is_closed: bool) {
-        self.is_closed.store(is_closed && self.is_shared(), Ordering::Relaxed);
+        self.is_closed.store(is_closed && self.is_shared() && !self.only_counts, Ordering::Relaxed);
     }
 
     /// Adds grants that other instances do not know, of at most `max` keys; they count as told.
@@ -262,6 +270,10 @@ mod tests {
         assert_eq!(tables[0].take(9, 1_000_000).err(), Some(CLOSED_WAIT));
         tables[0].share(0);
         assert!(tables[0].take(9, 1_000_000).is_ok(), "a limit of this instance alone");
+        let counter = RateTable::counting(Rate { count: 1, period: Duration::from_secs(1) }, 1, 100);
+        counter.share(77);
+        counter.close(true);
+        assert!(counter.take(9, 1_000_000).is_ok(), "no ban because the store is away");
         let mut grants = Vec::new();
         tables[0].collect(&mut grants, 10);
         assert_eq!(grants, []);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bots::challenge::{ChallengeKey, KEY_BYTES};
+use bots::challenge::{ChallengeKey, ChallengeSecret, KEY_BYTES};
 use wire::http::Status;
 
 use super::auto_ban::AutoBans;
@@ -101,15 +101,21 @@ struct RuleLimits {
 }
 
 impl AllRules {
-    /// Makes the rules of a configuration. Limits that `reused` has unchanged keep their counts.
+    /// Makes the rules of a configuration. Limits that `reused` has unchanged keep their counts. `challenge_secret` is for
+    /// configurations without a key for challenges.
     ///
     /// # Errors
-    /// The kernel provides no random numbers.
-    pub fn new(config: &Config, server_log: &ServerLog, reused: Option<&Self>) -> io::Result<Self> {
+    /// A file of the configuration cannot be used.
+    pub fn new(
+        config: &Config,
+        server_log: &ServerLog,
+        challenge_secret: &ChallengeSecret,
+        reused: Option<&Self>,
+    ) -> io::Result<Self> {
         let reused_locations = reused.map(|reused| &reused.locations);
         let reused = reused.map(|reused| &reused.kept);
         let locations = Locations::reuse(&config.server.client_knowledge, reused_locations)?;
-        let mut common = Common::new(config, server_log, reused)?;
+        let mut common = Common::new(config, server_log, challenge_secret, reused)?;
         let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
         let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
@@ -124,7 +130,7 @@ impl AllRules {
         (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
     }
 
-    /// Gives each rate limit an identity that is the same at all instances, if limits are shared.
+    /// Gives each rate limit, and each rule of bans, an identity that is the same at all instances, if limits are shared.
     fn share_limits(&self) {
         let hasher = &self.kept.hasher;
         let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
@@ -133,13 +139,20 @@ impl AllRules {
                 let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
                 table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
             }
+            for (index, (rule, table)) in limits.bans.iter().enumerate() {
+                let identity = format!("bans {site} {index} {:?} {:?}", rule.path, rule.statuses);
+                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+            }
         }
     }
 
-    /// Tables of rate limits that instances share.
+    /// Tables of rate limits and of bans that instances share.
     pub fn shared_tables(&self) -> Vec<Arc<RateTable>> {
         let limits = self.kept.sites.values().chain([&self.kept.all]);
-        let tables = limits.flat_map(|limits| &limits.rate).map(|(_, table)| Arc::clone(table));
+        let tables = limits.flat_map(|limits| {
+            let of_bans = limits.bans.iter().map(|(_, table)| table);
+            limits.rate.iter().map(|(_, table)| table).chain(of_bans).map(Arc::clone)
+        });
         tables.filter(|table| table.is_shared()).collect()
     }
 
@@ -174,12 +187,22 @@ struct Common<'c> {
 }
 
 impl<'c> Common<'c> {
-    fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> io::Result<Self> {
+    fn new(
+        config: &'c Config,
+        server_log: &ServerLog,
+        challenge_secret: &ChallengeSecret,
+        reused: Option<&ReusedLimits>,
+    ) -> io::Result<Self> {
         let known = reused.map(|reused| &reused.hasher);
-        let hasher = match config.store.as_ref().filter(|store| store.has(SharedState::Limits)) {
-            Some(StoreConfig { key_file: Some(path), .. }) => KeyHasher::of_secret(&StoreConfig::read_secret(path)?),
-            _ => known.filter(|hasher| !hasher.is_shared()).cloned().unwrap_or_default(),
+        let store = config.store.as_ref();
+        let key_file = store.and_then(|store| store.key_file.as_ref());
+        let secret = key_file.map(|path| StoreConfig::read_secret(path)).transpose()?;
+        let hasher = match secret.as_ref().filter(|_| store.is_some_and(|store| store.has(SharedState::Limits))) {
+            Some(secret) => KeyHasher::of_secret(secret),
+            None => known.filter(|hasher| !hasher.is_shared()).cloned().unwrap_or_default(),
         };
+        // A cookie of one instance is valid at all.
+        let shared_secret = secret.as_deref().map(ChallengeSecret::derived);
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
         let known_checks = reused.filter(|reused| reused.checks_max == checks_max);
         let kept = ReusedLimits {
@@ -192,10 +215,7 @@ impl<'c> Common<'c> {
             hasher,
             bot_lists: Vec::new(),
             claims: reused.map(|reused| Arc::clone(&reused.claims)).unwrap_or_default(),
-            challenge_key: match reused {
-                Some(reused) => Arc::clone(&reused.challenge_key),
-                None => Arc::new(random_key()?),
-            },
+            challenge_key: Arc::new(shared_secret.as_ref().unwrap_or(challenge_secret).key()),
         };
         Ok(Self { config, kept, server_log: server_log.clone() })
     }
@@ -303,12 +323,6 @@ impl RuleLimits {
             bans: with_tables(&rules.auto_bans, reused.bans, AutoBans::table),
         }
     }
-}
-
-fn random_key() -> io::Result<ChallengeKey> {
-    let mut secret = [0; KEY_BYTES];
-    aws_lc_rs::rand::fill(&mut secret).map_err(|_| io::Error::other("the kernel provides no random numbers"))?;
-    Ok(ChallengeKey::new(&secret))
 }
 
 fn key_of_file(file: &Path) -> io::Result<ChallengeKey> {

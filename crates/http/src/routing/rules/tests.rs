@@ -70,7 +70,8 @@ pub(super) fn rules(text: &str) -> config::RulesConfig {
 /// Status with which a site with these rules rejects a GET request from `client` without a password; `None` if it is
 /// admitted.
 pub(super) fn rejected(text: &str, path: &str, client: &str) -> Option<u16> {
-    let all = AllRules::new(&site(text), &ServerLog::stderr(config::LogLevel::Error), None).unwrap();
+    let secret = bots::challenge::ChallengeSecret::generate().unwrap();
+    let all = AllRules::new(&site(text), &ServerLog::stderr(config::LogLevel::Error), &secret, None).unwrap();
     let rules = Rules::new(all.sites[0].as_ref().unwrap(), &Rc::default());
     let request = RuleTestRequest::new("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     let client = LogClient::Ip((client.parse::<std::net::IpAddr>().unwrap(), 1).into());

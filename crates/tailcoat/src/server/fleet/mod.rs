@@ -3,6 +3,7 @@
 //! No worker waits for the thread. It gives changes of other instances to the main thread, as orders, and keys of session
 //! tickets to the handshakes.
 
+mod bans;
 mod changes;
 mod limits;
 mod thread;
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 use self::thread::{LEAVE_LIMIT, StoreThread};
 use crate::config::{SharedState, StoreConfig};
 use crate::control::ControlOrder;
+use crate::known_clients::Bans;
 use crate::log::ServerLog;
 use crate::routing::rules::RateTable;
 use crate::status::StoreStatus;
@@ -49,6 +51,8 @@ enum Command {
     Publish(ControlOrder),
     /// Share these rate limits, and no others.
     ShareLimits(Vec<Arc<RateTable>>),
+    /// Share bans by rules.
+    ShareBans(Arc<Bans>),
     /// Report the instances.
     Status(oneshot::Sender<StoreStatus>),
 }
@@ -87,6 +91,13 @@ impl FleetHandle {
     /// Shares these rate limits, and no others.
     pub(super) fn share_limits(&self, tables: Vec<Arc<RateTable>>) {
         self.command(Command::ShareLimits(tables));
+    }
+
+    /// Shares bans by rules, if orders of operators are shared.
+    pub(super) fn share_bans(&self, bans: &Arc<Bans>) {
+        if self.config.has(SharedState::Orders) {
+            self.command(Command::ShareBans(Arc::clone(bans)));
+        }
     }
 
     /// Asks for the state of the store and the instances.

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::bans::SharedBans;
 use super::changes::{order_of, publication};
 use super::limits::{Charged, SharedLimits, charge};
 use super::{Command, SharedChange, status_of};
@@ -122,6 +123,8 @@ impl StoreThread {
         let mut operations: JoinSet<(MemberPart, Result<StoreReply, StoreError>)> = JoinSet::new();
         let mut charges: JoinSet<Charged> = JoinSet::new();
         let mut limits = SharedLimits::new(self.config.limits_without_store);
+        let mut bans = SharedBans::new(self.config.poll_interval(), self.log.clone());
+        let mut of_bans: JoinSet<Result<StoreReply, StoreError>> = JoinSet::new();
         loop {
             let now = self.start.elapsed();
             loop {
@@ -141,12 +144,18 @@ impl StoreThread {
                 let store = Arc::clone(&self.store);
                 charges.spawn(async move { charge(&store, batch).await });
             }
+            if let Some(request) = bans.poll(now, unix_ms()) {
+                let store = Arc::clone(&self.store);
+                of_bans.spawn(async move { carry_out(&store, request).await });
+            }
             let wait = self.member.next_wake().map_or(Duration::from_secs(60), |wake| wake.saturating_sub(now));
             let wait = limits.wait().map_or(wait, |other| wait.min(other));
+            let wait = bans.next_wake().map_or(wait, |wake| wait.min(wake.saturating_sub(now)));
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::Publish(order)) => self.publish(&order),
                     Some(Command::ShareLimits(tables)) => limits.set_tables(tables),
+                    Some(Command::ShareBans(shared)) => bans.set_bans(shared),
                     Some(Command::Status(reply)) => {
                         let (store, status) = (Arc::clone(&self.store), self.status());
                         let (id, next) = (self.member.settings().id.clone(), self.member.cursor().map(|cursor| cursor.next));
@@ -162,6 +171,15 @@ impl StoreThread {
                         self.report(&result);
                         let result: StoreResult = result.map_err(|_| UnknownOutcome);
                         self.member.handle_reply(self.start.elapsed(), unix_ms(), part, result);
+                    }
+                }
+                Some(done) = of_bans.join_next(), if !of_bans.is_empty() => {
+                    let result = done.unwrap_or_else(|error| Err(StoreError::Wrong(error.to_string())));
+                    self.report(&result);
+                    let next = bans.handle_reply(self.start.elapsed(), unix_ms(), result.map_err(|_| UnknownOutcome));
+                    if let Some(request) = next {
+                        let store = Arc::clone(&self.store);
+                        of_bans.spawn(async move { carry_out(&store, request).await });
                     }
                 }
                 Some(done) = charges.join_next(), if !charges.is_empty() => {
