@@ -73,6 +73,38 @@ pub struct Diagnostic {
     pub is_denied: bool,
 }
 
+/// Finding at a place of a text.
+pub(crate) struct ConfigFinding {
+    pub(crate) span: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) label: &'static str,
+    pub(crate) help: Option<String>,
+    pub(crate) related: Option<(Arc<ConfigSource>, Range<usize>, String)>,
+    /// True if the process lacks the permission for a file.
+    pub(crate) is_denied: bool,
+}
+
+impl ConfigFinding {
+    pub(crate) fn new(span: Range<usize>, message: impl Into<String>, label: &'static str) -> Self {
+        Self { span, message: message.into(), label, help: None, related: None, is_denied: false }
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    pub(crate) fn denied(mut self, is_denied: bool) -> Self {
+        self.is_denied = is_denied;
+        self
+    }
+
+    pub(crate) fn related(mut self, source: Arc<ConfigSource>, span: Range<usize>, label: &str) -> Self {
+        self.related = Some((source, span, label.to_owned()));
+        self
+    }
+}
+
 /// The findings of one run, in the order of the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
@@ -117,6 +149,22 @@ impl Diagnostics {
     /// Returns `true` if further findings are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= Self::LIST_MAX
+    }
+
+    /// Adds an error in a text.
+    pub(crate) fn error(&mut self, source: &Arc<ConfigSource>, finding: ConfigFinding) {
+        self.note(source, Severity::Error, finding);
+    }
+
+    /// Adds a warning about a text.
+    pub(crate) fn warning(&mut self, source: &Arc<ConfigSource>, finding: ConfigFinding) {
+        self.note(source, Severity::Warning, finding);
+    }
+
+    fn note(&mut self, source: &Arc<ConfigSource>, severity: Severity, finding: ConfigFinding) {
+        let ConfigFinding { span, message, label, help, related, is_denied } = finding;
+        let (source, label) = (Arc::clone(source), label.to_owned());
+        self.push(Diagnostic { source, span, severity, message, label, help, related, is_denied });
     }
 
     /// Takes out the errors that a condition holds for.

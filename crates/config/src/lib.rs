@@ -16,6 +16,7 @@ mod parts;
 mod places;
 mod read;
 mod regular_file;
+mod suggest;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -43,6 +44,8 @@ pub use text::syntax::NESTING_MAX;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub use value::{format_duration, format_size, is_own_request_field};
 
+use check::probe::Probe;
+use diagnostic::ConfigFinding;
 use read::draft::ConfigDraft;
 use rustix::process::geteuid;
 
@@ -91,7 +94,7 @@ pub struct CheckedConfig {
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file(path: &Path) -> io::Result<CheckedConfig> {
-    check_with(path, |_, _| {})
+    check_with(path, Probe::Nothing)
 }
 
 /// The control socket that a configuration file names, whatever else is wrong with it.
@@ -136,7 +139,7 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
-    check_with(path, check::probe::probe)
+    check_with(path, Probe::Start)
 }
 
 /// Checks a configuration file like [`check_file`], as the user of the running server: files that this user may not
@@ -146,7 +149,7 @@ pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
 ///
 /// If the file cannot be read. All other problems are in the diagnostics.
 pub fn check_file_as_its_user(path: &Path) -> io::Result<CheckedConfig> {
-    check_with(path, check::probe::probe_as_its_user)
+    check_with(path, Probe::RunningUser)
 }
 
 /// Reads and checks a configuration like [`check_file`], and keeps the places of its options.
@@ -164,12 +167,12 @@ pub fn explain_file(path: &Path) -> io::Result<(CheckedConfig, ConfigPlaces)> {
 pub fn explain_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> (CheckedConfig, ConfigPlaces) {
     let mut diagnostics = Diagnostics::default();
     diagnostics.places = Some(ConfigPlaces::default());
-    let config = check_noting(name, bytes, directory, |_, _| {}, &mut diagnostics);
+    let config = check_noting(name, bytes, directory, Probe::Nothing, &mut diagnostics);
     let places = diagnostics.places.take().unwrap_or_default();
     (CheckedConfig { config, diagnostics }, places)
 }
 
-fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Result<CheckedConfig> {
+fn check_with(path: &Path, probe: Probe) -> io::Result<CheckedConfig> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
@@ -178,10 +181,10 @@ fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Res
 
 /// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.
 pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> CheckedConfig {
-    check(name, bytes, directory, |_, _| {})
+    check(name, bytes, directory, Probe::Nothing)
 }
 
-fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> CheckedConfig {
+fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: Probe) -> CheckedConfig {
     let mut diagnostics = Diagnostics::default();
     let config = check_noting(name, bytes, directory, probe, &mut diagnostics);
     CheckedConfig { config, diagnostics }
@@ -191,7 +194,7 @@ fn check_noting(
     name: &str,
     bytes: Vec<u8>,
     directory: &Path,
-    probe: fn(&ConfigDraft, &mut Diagnostics),
+    probe: Probe,
     diagnostics: &mut Diagnostics,
 ) -> Option<Config> {
     let source = text::to_source(name, bytes, directory, diagnostics);
@@ -262,7 +265,11 @@ fn draft_of(name: &str, text: String, mut draft: ConfigDraft) -> Result<ConfigDr
     if let Some(document) = text::parse_document(&source, &mut diagnostics) {
         draft.read(&source, &document, &mut diagnostics);
     }
-    if diagnostics.has_error() { Err(diagnostics.to_text(false).trim_end().to_owned()) } else { Ok(draft) }
+    if diagnostics.has_error() { Err(text_of(&diagnostics)) } else { Ok(draft) }
+}
+
+fn text_of(diagnostics: &Diagnostics) -> String {
+    diagnostics.to_text(false).trim_end().to_owned()
 }
 
 /// Reads a network, or an address: of an IPv6 address, the first 64 bits count, because the client chooses the rest.
@@ -304,7 +311,8 @@ pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
 pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
     let mut draft = ConfigDraft::default();
     draft.limits = limits.clone();
-    Ok(draft_of("limits", format!("limits {{\n{text}\n}}\n"), draft)?.limits)
+    let draft = draft_of("limits", format!("limits {{\n{text}\n}}\n"), draft)?;
+    draft.into_limits().map_err(|fault| text_of(&fault))
 }
 
 /// Reads the format of an access log, as in the option `access-log`.
@@ -330,32 +338,24 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
             return Ok(formatted);
         }
         let message = "this file cannot be formatted without changing its meaning";
-        read::ConfigReader { source, diagnostics: &mut diagnostics }.error(read::ConfigFinding::new(0..0, message, ""));
+        diagnostics.error(&source, ConfigFinding::new(0..0, message, ""));
     }
     diagnostics.sort();
     Err(diagnostics)
 }
 
-fn check_source(
-    source: &Arc<ConfigSource>,
-    probe: fn(&ConfigDraft, &mut Diagnostics),
-    diagnostics: &mut Diagnostics,
-) -> Option<Config> {
+fn check_source(source: &Arc<ConfigSource>, probe: Probe, diagnostics: &mut Diagnostics) -> Option<Config> {
     let document = text::parse_document(source, diagnostics)?;
     let mut draft = ConfigDraft::default();
     draft.read(source, &document, diagnostics);
     draft.expressions.bind(diagnostics);
     draft.complete();
-    let has_routes = draft.server.control_plane.is_some();
-    if draft.sites.is_empty() && !has_routes && !diagnostics.has_error() {
-        let finding = read::ConfigFinding::new(0..0, "there is no site", "")
-            .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
-        read::ConfigReader { source: source.clone(), diagnostics }.error(finding);
-    }
-    check::cross_check(&draft, diagnostics);
-    probe(&draft, diagnostics);
+    let (config, map) = draft.into_config(source, diagnostics.has_error());
+    let mut findings = check::check(&config, &map.soundness());
+    check::probe::probe(&config, probe, &mut findings);
+    map.note(findings, diagnostics);
     if let Some(places) = &mut diagnostics.places {
-        places.complete(&draft);
+        places.complete(&config, &map);
     }
-    Some(draft.into_config())
+    Some(config)
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::diagnostic::ConfigSource;
+use crate::model::Config;
 use crate::options::{OptionContext, OptionDefinition, OptionSetter};
-use crate::read::draft::ConfigDraft;
+use crate::read::text_map::TextMap;
 use crate::text::kdl::ParsedNode;
 
 /// An option that applies to a request.
@@ -89,14 +90,14 @@ impl ConfigPlaces {
         });
     }
 
-    /// Takes the places of the sites from a draft, in the order of its configuration.
-    pub(crate) fn complete(&mut self, draft: &ConfigDraft) {
-        let sites = draft.sites.iter().filter(|site| !site.is_ftp_only());
+    /// Takes the places of the sites for HTTP.
+    pub(crate) fn complete(&mut self, config: &Config, map: &TextMap) {
+        let sites = map.sites.iter().zip(&config.sites).filter(|(_, site)| site.ftp.is_none());
         self.sites = sites
-            .map(|site| SitePlaces {
-                source: site.source.clone(),
-                start: site.span.start,
-                routes: site.route_spans.iter().map(|span| span.start).collect(),
+            .map(|(place, _)| SitePlaces {
+                source: place.source.clone(),
+                start: place.span.start,
+                routes: place.routes.iter().map(|span| span.start).collect(),
             })
             .collect();
     }

@@ -1,21 +1,18 @@
 //! Checks of `bots`: files that must be readable and whole.
 
-use std::ops::Range;
 use std::path::Path;
 
 use bots::challenge::KEY_BYTES;
 use bots::ranges::parse_ranges;
 use bots::signature::AgentKeys;
 
+use super::finding::{ModelFinding, ModelPart};
 use crate::model::bots::BotsConfig;
-use crate::read::ConfigFinding;
 use crate::regular_file::is_denied;
 
-/// Faults of a block that stands here in the text.
-pub(crate) fn bots_faults(bots: &BotsConfig, span: &Range<usize>) -> Vec<ConfigFinding> {
-    let fault =
-        |message: String, help: &str| ConfigFinding::new(span.clone(), message, "in here").help(help.to_owned());
-    let mut faults = Vec::new();
+/// Notes faults of a block.
+pub(super) fn check_bots(bots: &BotsConfig, part: ModelPart, findings: &mut Vec<ModelFinding>) {
+    let fault = |message: String, help: &str| ModelFinding::error(part, message, "in here").help(help);
     let mut check = |file: &Path, help: &str, read: &dyn Fn(&[u8]) -> Result<(), String>| {
         let (message, denied) = match std::fs::read(file) {
             Ok(bytes) => match read(&bytes) {
@@ -24,7 +21,7 @@ pub(crate) fn bots_faults(bots: &BotsConfig, span: &Range<usize>) -> Vec<ConfigF
             },
             Err(error) => (error.to_string(), is_denied(&error)),
         };
-        faults.push(fault(format!("{}: {message}", file.display()), help).denied(denied));
+        findings.push(fault(format!("{}: {message}", file.display()), help).denied(denied));
     };
     for crawler in &bots.crawlers {
         if let Some(file) = &crawler.ranges {
@@ -47,7 +44,7 @@ pub(crate) fn bots_faults(bots: &BotsConfig, span: &Range<usize>) -> Vec<ConfigF
     }
     if bots.policy.challenge_score.zip(bots.policy.reject_score).is_some_and(|(challenge, reject)| challenge >= reject)
     {
-        faults.push(fault("`challenge-score` is not below `reject-score`".into(), "no request would get a challenge"));
+        findings
+            .push(fault("`challenge-score` is not below `reject-score`".into(), "no request would get a challenge"));
     }
-    faults
 }

@@ -1,13 +1,11 @@
 //! Paths that a rule guards, and that can be reached in another way without it: through `strip-prefix`, or another site
 //! with the same upstream or root, or over FTP.
 
-use super::rules::{RulePosition, RulesDraft};
-use crate::diagnostic::Diagnostics;
+use super::finding::{CheckedSite, ModelFinding, ModelPart};
+use super::rules::CheckedRules;
 use crate::model::ftp::FtpConfig;
 use crate::model::programs::programs_of;
 use crate::model::{HandlerConfig, Listen, PathPattern, RootPattern, RootPiece, RouteConfig};
-use crate::read::draft::SiteDraft;
-use crate::read::{ConfigFinding, ConfigReader};
 
 /// Handlers of all sites.
 #[derive(PartialEq)]
@@ -24,29 +22,28 @@ struct BackendRoute<'c> {
 }
 
 /// Warns of each guard that has a way around it; once a guard and way.
-pub(crate) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut Diagnostics) {
+pub(super) fn check(sites: &[CheckedSite<'_>], of_all: &CheckedRules<'_>, findings: &mut Vec<ModelFinding>) {
     let mut reported = Vec::new();
     for &site in sites {
-        for (pattern, place) in site.rules.guards().chain(of_all.guards()) {
+        for (pattern, rule) in CheckedRules::of_site(site).guards().chain(of_all.guards()) {
             let Some(path) = sample(pattern) else { continue };
             for way in ways(site, &path) {
                 let remainder = path.strip_prefix(way.strip_prefix).unwrap_or(&path);
-                for &other in sites.iter().filter(|other| is_as_public(other, site)) {
-                    for (route, span) in around(other, &way, remainder, of_all) {
-                        if !reported.contains(&(place, span.clone())) {
-                            reported.push((place, span.clone()));
-                            let help = format!("add a rule for `{route}` and similar paths to that site too");
-                            warn(place, other, (&route, span), help, diagnostics);
+                for &other in sites.iter().filter(|other| is_as_public(**other, site)) {
+                    for (path, route) in around(other, &way, remainder, of_all) {
+                        if !reported.contains(&(rule, route)) {
+                            reported.push((rule, route));
+                            let help = format!("add a rule for `{path}` and similar paths to that site too");
+                            findings.push(way_around(rule, &path, route).help(help));
                         }
                     }
                 }
                 for &other in sites {
-                    if let Some(span) = over_ftp(other, site, &way)
-                        && !reported.contains(&(place, span.clone()))
-                    {
-                        reported.push((place, span.clone()));
-                        let help = "FTP has no such rules: give `ftp` a `root` without these files".to_owned();
-                        warn(place, other, (remainder, span), help, diagnostics);
+                    let ftp = ModelPart::SiteFtp(other.index);
+                    if leads_over_ftp(other, site, &way) && !reported.contains(&(rule, ftp)) {
+                        reported.push((rule, ftp));
+                        let help = "FTP has no such rules: give `ftp` a `root` without these files";
+                        findings.push(way_around(rule, remainder, ftp).help(help));
                     }
                 }
             }
@@ -55,9 +52,9 @@ pub(crate) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
 }
 
 /// Ways in which a site serves a path.
-fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<BackendRoute<'c>> {
+fn ways<'c>(site: CheckedSite<'c>, path: &str) -> Vec<BackendRoute<'c>> {
     let mut found = Vec::new();
-    for route in &site.site.routes {
+    for route in &site.config.routes {
         if let Some(way) = BackendRoute::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
             found.push(way);
             // This handler leaves nothing to later routes.
@@ -69,46 +66,36 @@ fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<BackendRoute<'c>> {
     found
 }
 
-fn warn(
-    (source, span): &RulePosition,
-    other: &SiteDraft,
-    (path, route): (&str, std::ops::Range<usize>),
-    help: String,
-    diagnostics: &mut Diagnostics,
-) {
+fn way_around(rule: ModelPart, path: &str, leads: ModelPart) -> ModelFinding {
     let message = format!("paths that this rule guards can be reached without it, such as by `{path}`");
-    let finding = ConfigFinding::new(span.clone(), message, "this")
-        .related(other.source.clone(), route, "this leads to the same files or upstream")
-        .help(help);
-    ConfigReader { source: source.clone(), diagnostics }.warning(finding);
+    ModelFinding::warning(rule, message, "this").related(leads, "this leads to the same files or upstream")
 }
 
-/// Span of the site's `ftp`, if it serves the files to which a way of the guarded site leads.
-fn over_ftp(other: &SiteDraft, guarded: &SiteDraft, way: &BackendRoute<'_>) -> Option<std::ops::Range<usize>> {
-    let (ftp, _, span) = other.ftp.as_ref()?;
+/// True if the site's `ftp` serves the files to which a way of the guarded site leads.
+fn leads_over_ftp(other: CheckedSite<'_>, guarded: CheckedSite<'_>, way: &BackendRoute<'_>) -> bool {
+    let Some(ftp) = &other.config.ftp else { return false };
     let is_same = fixed(&ftp.files.root).is_some_and(|root| way.backend == Backend::Root(root));
     let is_local = |ftp: &FtpConfig| ftp.listen.iter().all(Listen::is_of_this_machine);
-    (is_same && (!is_local(ftp) || is_local_only(guarded))).then(|| span.clone())
+    is_same && (!is_local(ftp) || is_local_only(guarded))
 }
 
 /// The paths and routes of a site that lead where a way leads with this path, without a guard.
 fn around(
-    site: &SiteDraft,
+    site: CheckedSite<'_>,
     way: &BackendRoute<'_>,
     remainder: &str,
-    of_all: &RulesDraft,
-) -> Vec<(String, std::ops::Range<usize>)> {
+    of_all: &CheckedRules<'_>,
+) -> Vec<(String, ModelPart)> {
     // The rule of a client certificate already guards it.
-    if site.site.tls.client_certificates.is_some() {
+    if site.config.tls.client_certificates.is_some() {
         return Vec::new();
     }
-    let routes = site.site.routes.iter().zip(&site.route_spans);
-    let around = routes.filter_map(|(route, span)| {
+    let guards = || CheckedRules::of_site(site).guards().chain(of_all.guards());
+    let around = site.config.routes.iter().enumerate().filter_map(|(index, route)| {
         let other = BackendRoute::of(route).filter(|other| other.backend == way.backend)?;
         let path = format!("{}{remainder}", other.strip_prefix);
-        let is_guarded =
-            || site.rules.guards().chain(of_all.guards()).any(|(pattern, _)| pattern.guards(path.as_bytes()));
-        (other.paths.matches(path.as_bytes()) && !is_guarded()).then(|| (path, span.clone()))
+        let is_guarded = || guards().any(|(pattern, _)| pattern.guards(path.as_bytes()));
+        (other.paths.matches(path.as_bytes()) && !is_guarded()).then(|| (path, site.route(index)))
     });
     around.collect()
 }
@@ -148,12 +135,12 @@ fn sample(pattern: &PathPattern) -> Option<String> {
 }
 
 /// True if a site can be reached by those from whom another guards a path. One for this machine alone may be open on purpose.
-fn is_as_public(other: &SiteDraft, site: &SiteDraft) -> bool {
+fn is_as_public(other: CheckedSite<'_>, site: CheckedSite<'_>) -> bool {
     !is_local_only(other) || is_local_only(site)
 }
 
-fn is_local_only(site: &SiteDraft) -> bool {
-    site.site.listen.iter().all(Listen::is_of_this_machine)
+fn is_local_only(site: CheckedSite<'_>) -> bool {
+    site.config.listen.iter().all(Listen::is_of_this_machine)
 }
 
 #[cfg(test)]

@@ -1,68 +1,344 @@
-//! Checks of the whole: conflicts between sites, and settings that cannot work together.
+//! Checks of the whole: conflicts between sites, and settings that cannot work together. They look at a model, whether
+//! a text gave it or not.
 
 pub(crate) mod blocks;
 pub(crate) mod bots;
 pub(crate) mod claimed_paths;
 pub(crate) mod directory;
+pub(crate) mod finding;
 mod ftp;
 mod guards;
 mod modules;
 pub(crate) mod probe;
-pub(crate) mod rules;
-pub(crate) mod tls;
+mod rules;
+mod tls;
 mod validate;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::check::claimed_paths::ClaimedPaths;
-use crate::check::rules::RulesDraft;
-use crate::diagnostic::{Diagnostics, Severity};
+use self::blocks::check_blocks;
+use self::claimed_paths::ClaimedPaths;
+use self::finding::{CheckedSite, ModelFinding, ModelPart, RulePart, RulesOwner, Soundness, checked_sites};
+use self::rules::{CheckedRules, check_own_rules};
+use crate::diagnostic::Severity;
 use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::programs::Runners;
 use crate::model::rules::RulesConfig;
 use crate::model::tls::load_authority;
 use crate::model::upstream::{UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
 use crate::model::*;
-use crate::read::draft::{ConfigDraft, SiteDraft, UpstreamDraft, has_root, note};
-use crate::read::suggest::nearest;
-use crate::read::{ConfigFinding, ConfigReader};
 use crate::regular_file::is_denied;
+use crate::suggest::nearest;
 
-/// Notes conflicts within and between sites.
-pub(crate) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    check_names(draft, diagnostics);
-    check_defaults(draft, diagnostics);
-    check_unix_modes(draft, diagnostics);
-    check_proxied(draft, diagnostics);
-    check_alike(draft, "proxy-protocol", |site| &site.proxied_listen, diagnostics);
-    check_alike(draft, "tls", |site| &site.tls_listen, diagnostics);
-    ftp::check(draft, diagnostics);
-    check_upstreams(draft, diagnostics);
-    check_protocols(draft, diagnostics);
-    check_auth_upstreams(draft, diagnostics);
-    placed_sites(draft).for_each(|site| check_listen(site, diagnostics));
-    draft.rules.check(None, diagnostics);
-    draft.sites.iter().for_each(|site| check_files(site, diagnostics));
-    for site in whole_sites(draft) {
-        site.rules.check(Some(&draft.rules), diagnostics);
-        check_handlers(site, &draft.upstreams, diagnostics);
-        check_order(site, diagnostics);
-        modules::check_site(site, diagnostics);
-        tls::check_site(site, &draft.automatic_certificates, diagnostics);
-        check_error_pages(site, diagnostics);
-        check_status_views(site, draft, diagnostics);
+/// A configuration that is checked.
+struct CheckedModel<'c> {
+    config: &'c Config,
+    /// Names of all upstreams.
+    upstreams: HashSet<&'c str>,
+    /// Sites for FTP that share rules and certificates with a site for HTTP.
+    twins: HashMap<usize, usize>,
+    /// Sites without an error of their own: what follows from an error is not worth a message of its own.
+    whole: Vec<CheckedSite<'c>>,
+    /// The other sites.
+    faulty: Vec<CheckedSite<'c>>,
+    /// Sites whose names and addresses are known, whatever else is wrong with them.
+    placed: Vec<CheckedSite<'c>>,
+}
+
+/// Checks a model. `soundness` is that of the text that gave it.
+pub(crate) fn check(config: &Config, soundness: &Soundness) -> Vec<ModelFinding> {
+    let mut findings = Vec::new();
+    check_blocks(config, &mut findings);
+    let has_errors = soundness.has_errors || findings.iter().any(|finding| finding.severity == Severity::Error);
+    let has_site = config.sites.iter().any(|site| !is_status_site(config, site));
+    if !has_site && config.server.control_plane.is_none() && !has_errors {
+        findings.push(
+            ModelFinding::error(ModelPart::Whole, "there is no site", "")
+                .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`"),
+        );
     }
-    guards::check(&whole_sites(draft).collect::<Vec<_>>(), &draft.rules, diagnostics);
-    // Of sites with other errors, what these can't be the cause of.
-    for site in draft.sites.iter().filter(|site| !site.is_whole) {
-        for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-            for target in targets_of(&route.handler).into_iter().filter(|target| !target.is_empty()) {
-                check_target(site, target, span, &draft.upstreams, diagnostics);
+    check_own_rules(RulesOwner::AllSites, &config.rules, &mut findings);
+    let twins = ftp_twins(config);
+    let (mut whole, mut faulty) = (Vec::new(), Vec::new());
+    // Sites of a controller's routes stand for rules, whose conflicts are decided by their table.
+    for site in checked_sites(config).take(config.first_route_site()) {
+        let first = findings.len();
+        if !twins.contains_key(&site.index) {
+            check_own_rules(RulesOwner::Site(site.index), &site.config.rules, &mut findings);
+        }
+        let is_at_fault = findings[first..].iter().any(|finding| finding.severity == Severity::Error);
+        match soundness.site(site.index).is_whole && !is_at_fault {
+            true => whole.push(site),
+            false => faulty.push(site),
+        }
+    }
+    let is_placed = |site: &CheckedSite<'_>| soundness.site(site.index).is_placed;
+    let placed = checked_sites(config).take(config.first_route_site()).filter(is_placed).collect();
+    let upstreams = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    CheckedModel { config, upstreams, twins, whole, faulty, placed }.check(soundness, &mut findings);
+    findings
+}
+
+/// True for the site of `status-listen`.
+fn is_status_site(config: &Config, site: &SiteConfig) -> bool {
+    let is_status = |route: &RouteConfig| matches!(route.handler, HandlerConfig::Status(_));
+    !site.listen.is_empty() && site.listen == config.server.status_listen && site.routes.iter().all(is_status)
+}
+
+/// Sites that speak FTP beside HTTP: one option gives both, and findings about what they share belong to that for HTTP. The
+/// index of each for FTP, with that of the site for HTTP.
+fn ftp_twins(config: &Config) -> HashMap<usize, usize> {
+    if config.sites.iter().all(|site| site.ftp.is_none()) {
+        return HashMap::new();
+    }
+    let mut of_http: HashMap<&[HostPattern], Vec<usize>> = HashMap::new();
+    for site in checked_sites(config).filter(|site| site.config.ftp.is_none()) {
+        of_http.entry(&site.config.names).or_default().push(site.index);
+    }
+    let twin = |site: CheckedSite<'_>| {
+        let is_twin = |other: &&usize| {
+            let other = &config.sites[**other];
+            other.tls == site.config.tls && other.rules == site.config.rules
+        };
+        let other = of_http.get(site.config.names.as_slice())?.iter().find(is_twin)?;
+        Some((site.index, *other))
+    };
+    checked_sites(config).filter(|site| site.config.ftp.is_some()).filter_map(twin).collect()
+}
+
+impl<'c> CheckedModel<'c> {
+    /// Notes conflicts within and between sites.
+    fn check(&self, soundness: &Soundness, findings: &mut Vec<ModelFinding>) {
+        let config = self.config;
+        self.check_names(findings);
+        self.check_defaults(findings);
+        self.check_unix_modes(findings);
+        self.check_proxied(findings);
+        self.check_alike("proxy-protocol", |site| &site.proxied_listen, findings);
+        self.check_alike("tls", |site| &site.tls_listen, findings);
+        ftp::check(config, findings);
+        self.check_upstreams(soundness, findings);
+        self.check_protocols(soundness, findings);
+        self.check_auth_upstreams(findings);
+        self.placed_for_http().for_each(|site| check_listen(site, findings));
+        let of_all = CheckedRules::of_all(config);
+        of_all.check(None, findings);
+        checked_sites(config).for_each(|site| check_files(site, findings));
+        for &site in &self.whole {
+            if !self.twins.contains_key(&site.index) {
+                CheckedRules::of_site(site).check(Some(&of_all), findings);
+                let serves_ftp = site.config.ftp.is_some() || self.twins.values().any(|twin| *twin == site.index);
+                tls::check_site(site, serves_ftp, config, soundness.site(site.index), findings);
+            }
+            self.check_handlers(site, findings);
+            check_order(site, findings);
+            modules::check_site(site, findings);
+            check_error_pages(site, soundness.site(site.index).own_error_pages, findings);
+            check_status_views(site, config, findings);
+        }
+        guards::check(&self.whole, &of_all, findings);
+        // Of sites with other errors, what these can't be the cause of.
+        for &site in &self.faulty {
+            for (index, route) in site.config.routes.iter().enumerate() {
+                for target in targets_of(&route.handler).into_iter().filter(|target| !target.is_empty()) {
+                    findings.extend(self.unknown_upstream(target, site.route(index)));
+                }
+            }
+            tls::check_certificate_files(site, findings);
+        }
+    }
+
+    fn placed_for_http(&self) -> impl Iterator<Item = CheckedSite<'c>> {
+        self.placed.iter().copied().filter(|site| site.config.ftp.is_none())
+    }
+
+    /// A name belongs to one site of a listener.
+    fn check_names(&self, findings: &mut Vec<ModelFinding>) {
+        let mut known: HashMap<(&Listen, &HostPattern), ModelPart> = HashMap::new();
+        for site in self.placed_for_http() {
+            for (index, name) in site.config.names.iter().enumerate() {
+                // One finding a name, even if it conflicts on several addresses.
+                if let Some(first) = site.config.listen.iter().find_map(|listen| known.get(&(listen, name))) {
+                    let message = format!("`{name}` is named twice on the same address");
+                    let finding = ModelFinding::error(site.name(index), message, "again here");
+                    findings.push(finding.related(*first, "first here"));
+                    continue;
+                }
+                for listen in &site.config.listen {
+                    known.insert((listen, name), site.name(index));
+                }
             }
         }
-        tls::check_certificate_files(site, diagnostics);
+    }
+
+    /// A listener has one default site.
+    fn check_defaults(&self, findings: &mut Vec<ModelFinding>) {
+        let mut known: HashMap<&Listen, CheckedSite<'_>> = HashMap::new();
+        for site in self.placed_for_http().filter(|site| site.config.default) {
+            if let Some((listen, other)) =
+                site.config.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
+            {
+                let message = format!("two default sites on {listen}");
+                findings.push(
+                    ModelFinding::error(site.part(), message, "the second")
+                        .related(other.part(), "the first")
+                        .help("a site without names is a default site; give one of them names or another address"),
+                );
+                continue;
+            }
+            for listen in &site.config.listen {
+                known.insert(listen, site);
+            }
+        }
+    }
+
+    /// A unix socket has one set of permissions.
+    fn check_unix_modes(&self, findings: &mut Vec<ModelFinding>) {
+        let mut known: HashMap<&Path, (u32, CheckedSite<'_>)> = HashMap::new();
+        for site in self.placed_for_http() {
+            for listen in &site.config.listen {
+                let Listen::Unix(path, mode) = listen else { continue };
+                match known.get(path.as_path()) {
+                    Some((first, other)) if first != mode => {
+                        let message = format!("unix:{} has two different modes", path.display());
+                        let finding = ModelFinding::error(site.listen(), message, "others here");
+                        findings.push(finding.related(other.listen(), "first here"));
+                    }
+                    Some(_) => {}
+                    None => {
+                        known.insert(path, (*mode, site));
+                    }
+                }
+            }
+        }
+    }
+
+    /// For proxies to be believed, some must be trusted.
+    fn check_proxied(&self, findings: &mut Vec<ModelFinding>) {
+        let proxied = self.whole.iter().find(|site| !site.config.proxied_listen.is_empty());
+        if let Some(site) = proxied.filter(|_| self.config.server.trusted_proxies.is_empty()) {
+            findings.push(
+                ModelFinding::error(site.listen(), "`proxy-protocol` without `trusted-proxies`", "here")
+                    .help("list the proxies, for example `server { trusted-proxies \"10.0.0.0/8\" }`"),
+            );
+        }
+    }
+
+    /// Connections to an address begin in one way for all sites: with this property of `listen`, or without.
+    fn check_alike(
+        &self,
+        property: &str,
+        having: impl Fn(&SiteConfig) -> &Vec<Listen>,
+        findings: &mut Vec<ModelFinding>,
+    ) {
+        let mut known: HashMap<&Listen, (bool, CheckedSite<'_>)> = HashMap::new();
+        for site in self.placed_for_http() {
+            for listen in &site.config.listen {
+                let has_it = having(site.config).contains(listen);
+                let (first, other) = known.entry(listen).or_insert((has_it, site));
+                if *first != has_it {
+                    let message = format!("{listen} is given both with and without `{property}`");
+                    let finding = ModelFinding::error(site.listen(), message, "here");
+                    findings.push(finding.related(other.listen(), "differs here"));
+                }
+            }
+        }
+    }
+
+    /// An upstream has a name of its own, and servers to begin with. Those of a controller get their servers later.
+    fn check_upstreams(&self, soundness: &Soundness, findings: &mut Vec<ModelFinding>) {
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let own = self.config.upstreams.iter().enumerate().take(self.config.first_route_upstream());
+        for (index, upstream) in own.filter(|(index, _)| soundness.is_upstream_whole(*index)) {
+            let part = ModelPart::Upstream(index);
+            if let Some(first) = known.insert(&upstream.name, index) {
+                let message = format!("two upstreams have the name `{}`", upstream.name);
+                let finding = ModelFinding::error(part, message, "the second");
+                findings.push(finding.related(ModelPart::Upstream(first), "the first"));
+            }
+            for (message, help) in upstream_faults(upstream) {
+                findings.push(ModelFinding::error(part, message, "in here").help(help));
+            }
+            let tls = &upstream.tls;
+            let authorities = tls.authorities.as_deref().and_then(|file| load_authority(file).err());
+            let certificate = tls.certificate.as_ref().and_then(|files| files.load().err());
+            for error in [authorities, certificate].into_iter().flatten() {
+                findings.push(ModelFinding::error(part, error.to_string(), "in here").denied(error.is_denied));
+            }
+        }
+    }
+
+    /// The servers of an upstream speak one protocol, and it is theirs.
+    fn check_protocols(&self, soundness: &Soundness, findings: &mut Vec<ModelFinding>) {
+        let protocols = protocols_of_upstreams(self.whole.iter().map(|site| site.config), all_rules(self.config));
+        for (index, upstream) in self.config.upstreams.iter().enumerate() {
+            let Some(used) = protocols.get(upstream.name.as_str()) else { continue };
+            if !soundness.is_upstream_whole(index) {
+                continue;
+            }
+            for (message, help) in protocol_faults(upstream, used) {
+                findings.push(ModelFinding::error(ModelPart::Upstream(index), message, "in here").help(help));
+            }
+        }
+    }
+
+    /// Requires that upstreams of forward authentication exist.
+    fn check_auth_upstreams(&self, findings: &mut Vec<ModelFinding>) {
+        let sites = checked_sites(self.config).filter(|site| !self.twins.contains_key(&site.index));
+        let of_sites = sites.map(|site| (RulesOwner::Site(site.index), &site.config.rules));
+        for (owner, rules) in [(RulesOwner::AllSites, &self.config.rules)].into_iter().chain(of_sites) {
+            for (index, rule) in rules.forward_auths.iter().enumerate() {
+                let Some(auth) = &rule.auth else { continue };
+                let part = ModelPart::Rule(owner, RulePart::ForwardAuth(index));
+                findings.extend(self.unknown_upstream(&auth.forward.upstream, part));
+            }
+        }
+    }
+
+    /// Error of a target that is neither an upstream nor an address.
+    fn unknown_upstream(&self, target: &str, part: ModelPart) -> Option<ModelFinding> {
+        if self.upstreams.contains(target) {
+            return None;
+        }
+        // The name of an upstream without a block is an address.
+        let names: Vec<&str> = self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| !name.contains(':')).collect();
+        let finding = ModelFinding::error(part, format!("there is no upstream `{target}`"), "forwarded to here");
+        Some(finding.help(match nearest(target, &names) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("write `upstream \"{target}\" {{ … }}` at the top level, or a server's URL here"),
+        }))
+    }
+
+    /// A site answers something, and each `files` knows where they are.
+    fn check_handlers(&self, site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
+        let rules = &site.config.rules;
+        let redirects =
+            rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
+        if site.config.routes.is_empty() && !redirects && site.config.ftp.is_none() {
+            findings.push(
+                ModelFinding::error(site.part(), "this site has nothing to serve", "no `root` inside")
+                    .help("add, for example, `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`"),
+            );
+        }
+        for (index, route) in site.config.routes.iter().enumerate() {
+            let part = site.route(index);
+            if let HandlerConfig::Forward(forward) = &route.handler {
+                findings.extend(forward.targets().filter_map(|target| self.unknown_upstream(target, part)));
+                check_forward(forward, &route.path, part, findings);
+            }
+            if let HandlerConfig::Gateway(gateway, GatewayPart::Scripts) = &route.handler {
+                check_gateway(gateway, part, findings);
+                if gateway.protocol != GatewayProtocol::Cgi {
+                    findings.extend(self.unknown_upstream(&gateway.forward.upstream, part));
+                }
+            }
+            if let HandlerConfig::Files(files) = &route.handler {
+                check_file_options(files, &route.path, part, findings);
+            }
+        }
+        check_programs(site, findings);
     }
 }
 
@@ -78,188 +354,40 @@ fn targets_of(handler: &HandlerConfig) -> Vec<&String> {
 }
 
 /// Requires an access rule for status pages that other machines can reach.
-fn check_status_views(site: &SiteDraft, draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    if site.site.listen.iter().all(Listen::is_of_this_machine) {
+fn check_status_views(site: CheckedSite<'_>, config: &Config, findings: &mut Vec<ModelFinding>) {
+    if site.config.listen.iter().all(Listen::is_of_this_machine) {
         return;
     }
-    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-        let is_guarded = || site.site.rules.guards(&route.path) || draft.rules.rules.guards(&route.path);
+    for (index, route) in site.config.routes.iter().enumerate() {
         if let (HandlerConfig::Status(_), PathPattern::Exact(path)) = (&route.handler, &route.path)
-            && !is_guarded()
+            && !config.guards(site.config, &route.path)
         {
             let message = format!("`{path}` has no access rule");
-            let finding = ConfigFinding::new(span.clone(), message, "its site can be reached from other machines")
-                .help(format!(
-                    "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
+            let label = "its site can be reached from other machines";
+            findings.push(ModelFinding::error(site.route(index), message, label).help(format!(
+                "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
                  use `status-listen \"127.0.0.1:9180\"` of `server` instead"
-                ));
-            note(site, Severity::Error, finding, diagnostics);
-        }
-    }
-}
-
-/// The sites that could be understood: what follows from an error is not worth a message of its own.
-fn whole_sites(draft: &ConfigDraft) -> impl Iterator<Item = &SiteDraft> {
-    draft.sites.iter().filter(|site| site.is_whole)
-}
-
-/// The sites whose names and addresses could be understood, whatever else is wrong with them.
-fn placed_sites(draft: &ConfigDraft) -> impl Iterator<Item = &SiteDraft> {
-    draft.sites.iter().filter(|site| site.is_placed)
-}
-
-/// A name belongs to one site of a listener.
-fn check_names(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let mut known: HashMap<(&Listen, &HostPattern), (&SiteDraft, usize)> = HashMap::new();
-    for site in placed_sites(draft) {
-        for (index, name) in site.site.names.iter().enumerate() {
-            // One finding a name, even if it conflicts on several addresses.
-            if let Some((other, first)) = site.site.listen.iter().find_map(|listen| known.get(&(listen, name))) {
-                let message = format!("`{name}` is named twice on the same address");
-                let finding = ConfigFinding::new(site.name_spans[index].clone(), message, "again here").related(
-                    other.source.clone(),
-                    other.name_spans[*first].clone(),
-                    "first here",
-                );
-                note(site, Severity::Error, finding, diagnostics);
-                continue;
-            }
-            for listen in &site.site.listen {
-                known.insert((listen, name), (site, index));
-            }
-        }
-    }
-}
-
-/// A listener has one default site.
-fn check_defaults(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let mut known: HashMap<&Listen, &SiteDraft> = HashMap::new();
-    for site in placed_sites(draft).filter(|site| site.site.default) {
-        if let Some((listen, other)) =
-            site.site.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
-        {
-            let message = format!("two default sites on {listen}");
-            let finding = ConfigFinding::new(site.span.clone(), message, "the second")
-                .related(other.source.clone(), other.span.clone(), "the first")
-                .help("a site without names is a default site; give one of them names or another address".to_owned());
-            note(site, Severity::Error, finding, diagnostics);
-            continue;
-        }
-        for listen in &site.site.listen {
-            known.insert(listen, site);
+            )));
         }
     }
 }
 
 /// A site listens on an address once.
-fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+fn check_listen(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
     let mut known = HashSet::new();
-    for listen in &site.site.listen {
+    for listen in &site.config.listen {
         if !known.insert(listen) {
             let message = format!("this site listens twice on {listen}");
-            note(site, Severity::Error, ConfigFinding::new(site.listen_span.clone(), message, "here"), diagnostics);
+            findings.push(ModelFinding::error(site.listen(), message, "here"));
             // A port alone is two addresses, and one message is enough.
             return;
         }
     }
 }
 
-/// A unix socket has one set of permissions.
-fn check_unix_modes(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let mut known: HashMap<&Path, (u32, &SiteDraft)> = HashMap::new();
-    for site in placed_sites(draft) {
-        for listen in &site.site.listen {
-            let Listen::Unix(path, mode) = listen else { continue };
-            match known.get(path.as_path()) {
-                Some((first, other)) if first != mode => {
-                    let message = format!("unix:{} has two different modes", path.display());
-                    let finding = ConfigFinding::new(site.listen_span.clone(), message, "others here").related(
-                        other.source.clone(),
-                        other.listen_span.clone(),
-                        "first here",
-                    );
-                    note(site, Severity::Error, finding, diagnostics);
-                }
-                Some(_) => {}
-                None => {
-                    known.insert(path, (*mode, site));
-                }
-            }
-        }
-    }
-}
-
-/// For proxies to be believed, some must be trusted.
-fn check_proxied(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let proxied = whole_sites(draft).find(|site| !site.site.proxied_listen.is_empty());
-    if let Some(site) = proxied.filter(|_| draft.server.trusted_proxies.is_empty()) {
-        let finding =
-            ConfigFinding::new(site.listen_span.clone(), "`proxy-protocol` without `trusted-proxies`", "here")
-                .help("list the proxies, for example `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
-    }
-}
-
-/// Connections to an address begin in one way for all sites: with this property of `listen`, or without.
-fn check_alike(
-    draft: &ConfigDraft,
-    property: &str,
-    having: impl Fn(&SiteConfig) -> &Vec<Listen>,
-    diagnostics: &mut Diagnostics,
-) {
-    let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
-    for site in placed_sites(draft) {
-        for listen in &site.site.listen {
-            let has_it = having(&site.site).contains(listen);
-            let (first, other) = known.entry(listen).or_insert((has_it, site));
-            if *first != has_it {
-                let message = format!("{listen} is given both with and without `{property}`");
-                let finding = ConfigFinding::new(site.listen_span.clone(), message, "here").related(
-                    other.source.clone(),
-                    other.listen_span.clone(),
-                    "differs here",
-                );
-                note(site, Severity::Error, finding, diagnostics);
-            }
-        }
-    }
-}
-
-/// An upstream has a name of its own, and servers to begin with.
-fn check_upstreams(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let mut known: HashMap<&str, &UpstreamDraft> = HashMap::new();
-    for draft in draft.upstreams.iter().filter(|draft| draft.is_whole) {
-        let mut reader = ConfigReader { source: draft.source.clone(), diagnostics };
-        let upstream = &draft.upstream;
-        if let Some(first) = known.insert(&upstream.name, draft) {
-            let message = format!("two upstreams have the name `{}`", upstream.name);
-            let finding = ConfigFinding::new(draft.span.clone(), message, "the second");
-            reader.error(finding.related(first.source.clone(), first.span.clone(), "the first"));
-        }
-        for (message, help) in upstream_faults(upstream) {
-            reader.error(ConfigFinding::new(draft.span.clone(), message, "in here").help(help.to_owned()));
-        }
-        let tls = &upstream.tls;
-        let authorities = tls.authorities.as_deref().and_then(|file| load_authority(file).err());
-        let certificate = tls.certificate.as_ref().and_then(|files| files.load().err());
-        for error in [authorities, certificate].into_iter().flatten() {
-            let finding = ConfigFinding::new(draft.span.clone(), error.to_string(), "in here");
-            reader.error(finding.denied(error.is_denied));
-        }
-    }
-}
-
-/// The servers of an upstream speak one protocol, and it is theirs.
-fn check_protocols(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    let sites = whole_sites(draft).map(|site| &site.site);
-    let protocols = protocols_of_upstreams(sites, all_rules(draft).map(|rules| &rules.rules));
-    for upstream in draft.upstreams.iter().filter(|upstream| upstream.is_whole) {
-        let Some(protocols) = protocols.get(upstream.upstream.name.as_str()) else { continue };
-        for (message, help) in protocol_faults(&upstream.upstream, protocols) {
-            let finding = ConfigFinding::new(upstream.span.clone(), message, "in here").help(help.to_owned());
-            ConfigReader { source: upstream.source.clone(), diagnostics }.error(finding);
-        }
-    }
+/// Rules of all sites together, and of each site.
+fn all_rules(config: &Config) -> impl Iterator<Item = &RulesConfig> {
+    std::iter::once(&config.rules).chain(config.sites.iter().map(|site| &site.rules))
 }
 
 /// Protocols that handlers and rules use with each upstream, in alphabetical order.
@@ -316,20 +444,6 @@ fn protocol_faults(upstream: &UpstreamConfig, protocols: &BTreeSet<&'static str>
     faults
 }
 
-/// Rules of all sites together, and of each site.
-fn all_rules(draft: &ConfigDraft) -> impl Iterator<Item = &RulesDraft> {
-    std::iter::once(&draft.rules).chain(draft.sites.iter().map(|site| &site.rules))
-}
-
-/// Requires that upstreams of forward authentication exist.
-fn check_auth_upstreams(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    for (target, (source, span)) in all_rules(draft).flat_map(RulesDraft::auth_upstreams) {
-        if let Some(finding) = unknown_upstream(target, span, &draft.upstreams) {
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
-        }
-    }
-}
-
 /// Returns `true` if the protocol is HTTP, whatever its version.
 fn is_http(address: &UpstreamServerAddress) -> bool {
     matches!(
@@ -369,49 +483,30 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
     faults
 }
 
-/// A site answers something, and each `files` knows where they are.
-fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &mut Diagnostics) {
-    let rules = &site.site.rules;
-    let redirects = rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
-    if site.site.routes.is_empty() && !redirects && !site.is_ftp_only() {
-        let finding = ConfigFinding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
-            .help("add, for example, `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+fn check_file_options(files: &FilesConfig, path: &PathPattern, part: ModelPart, findings: &mut Vec<ModelFinding>) {
+    if !files.root.is_given() {
+        findings.push(
+            ModelFinding::error(part, "these files have no root", "no `root` inside, nor in the site")
+                .help("add, for example, `root \"/srv/downloads\"`"),
+        );
     }
-    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-        if let HandlerConfig::Forward(forward) = &route.handler {
-            check_forward(site, forward, &route.path, span, upstreams, diagnostics);
-        }
-        if let HandlerConfig::Gateway(gateway, GatewayPart::Scripts) = &route.handler {
-            check_gateway(site, gateway, span, upstreams, diagnostics);
-        }
-        let HandlerConfig::Files(files) = &route.handler else { continue };
-        if !has_root(files) {
-            let finding =
-                ConfigFinding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
-                    .help("add, for example, `root \"/srv/downloads\"`".to_owned());
-            note(site, Severity::Error, finding, diagnostics);
-        }
-        if files.compress_bytes_min > files.compress_bytes_max {
-            let finding =
-                ConfigFinding::new(span.clone(), "`compress-bytes-min` is above `compress-bytes-max`", "here")
-                    .help("to turn compression off, write `compress off`".to_owned());
-            note(site, Severity::Error, finding, diagnostics);
-        }
-        if !prefix_fits(&route.path, &files.strip_prefix) {
-            let message = format!("no path of this pattern begins with `{}`", files.strip_prefix);
-            let finding = ConfigFinding::new(span.clone(), message, "`strip-prefix` in here");
-            note(site, Severity::Error, finding, diagnostics);
-        }
+    if files.compress_bytes_min > files.compress_bytes_max {
+        findings.push(
+            ModelFinding::error(part, "`compress-bytes-min` is above `compress-bytes-max`", "here")
+                .help("to turn compression off, write `compress off`"),
+        );
     }
-    check_programs(site, diagnostics);
+    if !prefix_fits(path, &files.strip_prefix) {
+        let message = format!("no path of this pattern begins with `{}`", files.strip_prefix);
+        findings.push(ModelFinding::error(part, message, "`strip-prefix` in here"));
+    }
 }
 
 /// Warns if an index or fallback is a program that no handler runs.
-fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    for (index, (route, span)) in site.site.routes.iter().zip(&site.route_spans).enumerate() {
+fn check_programs(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
+    for (route_index, route) in site.config.routes.iter().enumerate() {
         let HandlerConfig::Files(files) = &route.handler else { continue };
-        let runners = Runners::of(&site.site, index);
+        let runners = Runners::of(site.config, route_index);
         let index = files.index.iter().map(|name| ("`index` in here", name));
         let names = index.chain(files.fallback.iter().map(|name| ("`fallback` in here", name)));
         for (label, name) in names.filter(|(_, name)| files.is_program(name.as_bytes())) {
@@ -421,127 +516,69 @@ fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             }
             let effect = if runners.is_empty() { "clients would get its source" } else { "no client would get it" };
             let extension = file.rsplit('.').next().unwrap_or_default();
-            let finding =
-                ConfigFinding::new(span.clone(), format!("nothing runs `{name}`: {effect}"), label).help(format!(
-                    "add, for example, `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or remove the name"
-                ));
-            note(site, Severity::Warning, finding, diagnostics);
+            let message = format!("nothing runs `{name}`: {effect}");
+            findings.push(ModelFinding::warning(site.route(route_index), message, label).help(format!(
+                "add, for example, `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or remove the name"
+            )));
         }
     }
 }
 
-/// The upstream is known, and paths can begin with what is taken from them.
-fn check_forward(
-    site: &SiteDraft,
-    forward: &ForwardConfig,
-    path: &PathPattern,
-    span: &Range<usize>,
-    upstreams: &[UpstreamDraft],
-    diagnostics: &mut Diagnostics,
-) {
-    forward.targets().for_each(|target| check_target(site, target, span, upstreams, diagnostics));
-    check_shares(site, forward, span, diagnostics);
+/// Paths can begin with what is taken from them, and shares and trailers are valid.
+fn check_forward(forward: &ForwardConfig, path: &PathPattern, part: ModelPart, findings: &mut Vec<ModelFinding>) {
+    check_shares(forward, part, findings);
     if !prefix_fits(path, &forward.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
-        let finding = ConfigFinding::new(span.clone(), message, "`strip-prefix` in here");
-        note(site, Severity::Error, finding, diagnostics);
+        findings.push(ModelFinding::error(part, message, "`strip-prefix` in here"));
     }
     if let Some(name) = forward.intermediary.misplaced() {
         let message = format!("`{name}` may not be a trailer field (RFC 9110, section 6.5.1)");
-        let finding = ConfigFinding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
-        let help = "servers may treat it as a header field of that name; remove it";
-        note(site, Severity::Error, finding.help(help.to_owned()), diagnostics);
+        let finding = ModelFinding::error(part, message, "`request-trailers` or `response-trailers` in here");
+        findings.push(finding.help("servers may treat it as a header field of that name; remove it"));
     }
 }
 
 /// Checks that the shares of `split` are no more than all requests, and that splits of one `forward` agree on their key.
-fn check_shares(site: &SiteDraft, forward: &ForwardConfig, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+fn check_shares(forward: &ForwardConfig, part: ModelPart, findings: &mut Vec<ModelFinding>) {
     let total: f64 = forward.splits.iter().map(|split| split.share).sum();
     if total > 1.0 + f64::EPSILON * 8.0 {
-        let finding = ConfigFinding::new(span.clone(), "the shares of `split` are more than 1 together", "in here")
-            .help("the rest of the requests goes to the upstream of `forward`; lower the shares".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+        let finding = ModelFinding::error(part, "the shares of `split` are more than 1 together", "in here");
+        findings.push(finding.help("the rest of the requests goes to the upstream of `forward`; lower the shares"));
     }
     let mut keys = forward.splits.iter().filter(|split| split.share > 0.0).map(|split| &split.by);
     if let Some(first) = keys.next()
         && keys.any(|key| key != first)
     {
-        let finding = ConfigFinding::new(span.clone(), "splits of one `forward` have different `by`", "in here")
-            .help("a client's share is found by one key; write the same `by` in each `split`".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+        let finding = ModelFinding::error(part, "splits of one `forward` have different `by`", "in here");
+        findings.push(finding.help("a client's share is found by one key; write the same `by` in each `split`"));
     }
-}
-
-/// Checks that the upstream of a handler exists.
-fn check_target(
-    site: &SiteDraft,
-    target: &String,
-    span: &Range<usize>,
-    upstreams: &[UpstreamDraft],
-    diagnostics: &mut Diagnostics,
-) {
-    if let Some(finding) = unknown_upstream(target, span, upstreams) {
-        note(site, Severity::Error, finding, diagnostics);
-    }
-}
-
-/// Error of a target that is neither an upstream nor an address.
-fn unknown_upstream(target: &String, span: &Range<usize>, upstreams: &[UpstreamDraft]) -> Option<ConfigFinding> {
-    if target.contains(':') || upstreams.iter().any(|draft| draft.upstream.name == *target) {
-        return None;
-    }
-    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
-    let finding = ConfigFinding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
-    let help = match nearest(target, &names) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!("write `upstream \"{target}\" {{ … }}` at the top level, or a server's URL here"),
-    };
-    Some(finding.help(help))
 }
 
 /// Scripts are somewhere, and can be run.
-fn check_gateway(
-    site: &SiteDraft,
-    gateway: &GatewayConfig,
-    span: &Range<usize>,
-    upstreams: &[UpstreamDraft],
-    diagnostics: &mut Diagnostics,
-) {
-    let mut error = |message: String, label, help: &str| {
-        let finding = ConfigFinding::new(span.clone(), message, label)
-            .help(Some(help.to_owned()).filter(|help| !help.is_empty()));
-        note(site, Severity::Error, finding, diagnostics);
-    };
+fn check_gateway(gateway: &GatewayConfig, part: ModelPart, findings: &mut Vec<ModelFinding>) {
     let name = gateway.protocol.name();
     if gateway.protocol == GatewayProtocol::Cgi && gateway.root.is_none() {
-        error(
-            format!("this `{name}` has no root"),
-            "nor has the site",
-            "add, for example, `root=\"/usr/lib/cgi-bin\"`",
+        findings.push(
+            ModelFinding::error(part, format!("this `{name}` has no root"), "nor has the site")
+                .help("add, for example, `root=\"/usr/lib/cgi-bin\"`"),
         );
     }
     if !prefix_fits(&gateway.scripts, &gateway.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", gateway.strip_prefix);
-        error(message, "`strip-prefix` in here", "");
+        findings.push(ModelFinding::error(part, message, "`strip-prefix` in here"));
     }
     if !gateway.has_files() && !prefix_fits(&gateway.scripts, &gateway.application) {
         let message = format!("no path of this pattern begins with `{}`", gateway.application);
-        error(message, "`application` in here", "");
+        findings.push(ModelFinding::error(part, message, "`application` in here"));
     }
     if gateway.keeps_connections && gateway.protocol != GatewayProtocol::FastCgi {
-        error(format!("{name} uses one connection for each request"), "`keep-connections` in here", "remove it");
+        let message = format!("{name} uses one connection for each request");
+        findings.push(ModelFinding::error(part, message, "`keep-connections` in here").help("remove it"));
     }
     if gateway.programs.user.is_some() && !can_change_user() {
-        let finding = ConfigFinding::new(
-            span.clone(),
-            "only a server started by root can run programs as another `user`",
-            "in here",
-        )
-        .help("start the server as root, or remove `user`".to_owned());
-        note(site, Severity::Warning, finding, diagnostics);
-    }
-    if gateway.protocol != GatewayProtocol::Cgi {
-        check_target(site, &gateway.forward.upstream, span, upstreams, diagnostics);
+        let message = "only a server started by root can run programs as another `user`";
+        let finding = ModelFinding::warning(part, message, "in here");
+        findings.push(finding.help("start the server as root, or remove `user`"));
     }
 }
 
@@ -556,27 +593,23 @@ fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
 }
 
 /// Warns about routes after one that answers all of their requests.
-fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+fn check_order(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
     let mut taken = ClaimedPaths::default();
-    let redirected = site.rules.redirected_paths();
-    for (index, route) in site.site.routes.iter().enumerate() {
+    let rules = CheckedRules::of_site(site);
+    let redirected = rules.redirected_paths();
+    for (index, route) in site.config.routes.iter().enumerate() {
         if let Some(earlier) = taken.covering(&route.path) {
-            if is_maintenance(&site.site.routes[earlier]) {
+            if is_maintenance(&site.config.routes[earlier]) {
                 continue;
             }
-            let span = site.route_spans[index].clone();
-            let finding = ConfigFinding::new(span, "this is never used", "its requests are answered earlier")
-                .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
-                .help("put the more specific path first".to_owned());
-            note(site, Severity::Warning, finding, diagnostics);
-        } else if let Some((source, span)) = site.rules.redirect_of_all(&redirected, &route.path) {
-            let finding = ConfigFinding::new(
-                site.route_spans[index].clone(),
-                "this is never used",
-                "its requests are redirected",
-            )
-            .related(source.clone(), span.clone(), "by this");
-            note(site, Severity::Warning, finding, diagnostics);
+            findings.push(
+                ModelFinding::warning(site.route(index), "this is never used", "its requests are answered earlier")
+                    .related(site.route(earlier), "by this")
+                    .help("put the more specific path first"),
+            );
+        } else if let Some(redirect) = rules.redirect_of_all(&redirected, &route.path) {
+            let finding = ModelFinding::warning(site.route(index), "this is never used", "its requests are redirected");
+            findings.push(finding.related(redirect, "by this"));
         }
         // Files decline paths that they do not have, and modules may decline requests.
         let may_decline =
@@ -585,12 +618,13 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             taken.add(&route.path, index);
         }
     }
-    for (rewrite, (source, span)) in site.rules.of_what_is_missing() {
+    for (rewrite, part) in rules.of_what_is_missing() {
         let Some(taker) = taken.covering(&rewrite.path) else { continue };
-        let finding = ConfigFinding::new(span.clone(), "this never applies", "no path is missing")
-            .related(site.source.clone(), site.route_spans[taker].clone(), "all requests are answered here")
-            .help("give that a path, such as `path=\"*.php\"`, or remove `missing`".to_owned());
-        ConfigReader { source: source.clone(), diagnostics }.warning(finding);
+        findings.push(
+            ModelFinding::warning(part, "this never applies", "no path is missing")
+                .related(site.route(taker), "all requests are answered here")
+                .help("give that a path, such as `path=\"*.php\"`, or remove `missing`"),
+        );
     }
 }
 
@@ -601,8 +635,8 @@ fn is_maintenance(route: &RouteConfig) -> bool {
 }
 
 /// A root that isn't there is a warning: it may come later, and it must not keep the other sites from starting.
-fn check_files(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+fn check_files(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
+    for (index, route) in site.config.routes.iter().enumerate() {
         let HandlerConfig::Files(files) = &route.handler else { continue };
         let Some(directory) = fixed_directory(files) else { continue };
         let (message, is_denied) = match std::fs::metadata(&directory) {
@@ -610,8 +644,7 @@ fn check_files(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             Ok(_) => (format!("the root {} is not a directory", directory.display()), false),
             Err(error) => (format!("the root {}: {}", directory.display(), describe_io(&error)), is_denied(&error)),
         };
-        let finding = ConfigFinding::new(span.clone(), message, "in here").denied(is_denied);
-        note(site, Severity::Warning, finding, diagnostics);
+        findings.push(ModelFinding::warning(site.route(index), message, "in here").denied(is_denied));
     }
 }
 
@@ -622,32 +655,24 @@ fn fixed_directory(files: &FilesConfig) -> Option<PathBuf> {
     (!fixed.is_empty()).then(|| PathBuf::from(fixed))
 }
 
-fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    let site_root = site.site.routes.iter().rev().find_map(|route| match &route.handler {
+/// Checks the pages that a site has of its own, the first of all: sites without a root do not use those of all sites.
+fn check_error_pages(site: CheckedSite<'_>, own_pages: usize, findings: &mut Vec<ModelFinding>) {
+    let site_root = site.config.routes.iter().rev().find_map(|route| match &route.handler {
         HandlerConfig::Files(files) if route.path == PathPattern::Any => Some(files),
         _ => None,
     });
-    let mut reported = None;
-    for (page, span) in site.site.error_pages.iter().zip(&site.error_page_spans) {
-        // One option is a page for each of its statuses.
-        if reported.replace(span) == Some(span) {
-            continue;
-        }
+    for (index, page) in site.config.error_pages.iter().enumerate().take(own_pages) {
+        let part = ModelPart::ErrorPage(site.index, index);
         match &page.file {
             ErrorPageFile::BelowRoot(path) if site_root.is_none() => {
-                let finding = ConfigFinding::new(
-                    span.clone(),
-                    format!("`{path}` is below the site's root, but the site has no root"),
-                    "here",
-                )
-                .help("add a `root`, or write `\"file:PATH\"`".to_owned());
-                note(site, Severity::Error, finding, diagnostics);
+                let message = format!("`{path}` is below the site's root, but the site has no root");
+                let finding = ModelFinding::error(part, message, "here");
+                findings.push(finding.help("add a `root`, or write `\"file:PATH\"`"));
             }
             ErrorPageFile::File(file) => {
                 if let Err(error) = std::fs::metadata(file) {
                     let message = format!("the error page {}: {}", file.display(), describe_io(&error));
-                    let finding = ConfigFinding::new(span.clone(), message, "here").denied(is_denied(&error));
-                    note(site, Severity::Warning, finding, diagnostics);
+                    findings.push(ModelFinding::warning(part, message, "here").denied(is_denied(&error)));
                 }
             }
             ErrorPageFile::BelowRoot(_) => {}

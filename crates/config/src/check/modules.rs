@@ -1,28 +1,23 @@
 //! Checks of module files.
 
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
 
-use crate::diagnostic::{Diagnostics, Severity};
+use super::finding::{CheckedSite, ModelFinding, ModelPart};
 use crate::model::HandlerConfig;
 use crate::model::module::ModuleConfig;
-use crate::read::ConfigFinding;
-use crate::read::draft::{SiteDraft, note};
 use crate::regular_file::{is_denied, open_regular};
 
 /// A module is WebAssembly, and what it is granted is there.
-pub(crate) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+pub(super) fn check_site(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
+    for (index, route) in site.config.routes.iter().enumerate() {
         let HandlerConfig::Module(module) = &route.handler else { continue };
-        if let Some(finding) = file_fault(&module.file, span) {
-            note(site, Severity::Error, finding, diagnostics);
-        }
-        check_grants(site, module, span, diagnostics);
+        findings.extend(file_fault(&module.file, site.route(index)));
+        check_grants(module, site.route(index), findings);
     }
 }
 
-fn check_grants(site: &SiteDraft, module: &ModuleConfig, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+fn check_grants(module: &ModuleConfig, part: ModelPart, findings: &mut Vec<ModelFinding>) {
     let directories = &module.grants.directories;
     for (index, granted) in directories.iter().enumerate() {
         let error = std::fs::read_dir(&granted.directory)
@@ -31,21 +26,20 @@ fn check_grants(site: &SiteDraft, module: &ModuleConfig, span: &Range<usize>, di
         let twice = directories[..index].iter().any(|other| other.name == granted.name);
         let twice = twice.then(|| (format!("two directories have the name `{}`", granted.name), false));
         for (message, is_denied) in error.into_iter().chain(twice) {
-            let finding = ConfigFinding::new(span.clone(), message, "in here").denied(is_denied);
-            note(site, Severity::Error, finding, diagnostics);
+            findings.push(ModelFinding::error(part, message, "in here").denied(is_denied));
         }
     }
 }
 
 /// Fault of a module file, as far as its first bytes show.
-fn file_fault(file: &Path, span: &Range<usize>) -> Option<ConfigFinding> {
-    let fault = |message: String, label: &'static str| ConfigFinding::new(span.clone(), message, label);
+fn file_fault(file: &Path, part: ModelPart) -> Option<ModelFinding> {
+    let fault = |message: String, label: &'static str| ModelFinding::error(part, message, label);
     match is_module(file) {
         Err(error) => Some(fault(format!("the module {}: {error}", file.display()), "here").denied(is_denied(&error))),
         Ok(true) => None,
         Ok(false) => Some(
             fault(format!("{} is not WebAssembly", file.display()), "here")
-                .help("use the binary format; `tailcoat module new` creates a module project".to_owned()),
+                .help("use the binary format; `tailcoat module new` creates a module project"),
         ),
     }
 }

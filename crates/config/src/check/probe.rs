@@ -5,87 +5,79 @@ use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
-use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
-use super::describe_io;
 use super::directory::is_roots_alone;
-use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
-use crate::model::Listen;
+use super::finding::{ModelFinding, ModelPart, checked_sites};
+use super::{describe_io, ftp_twins};
+use crate::diagnostic::Severity;
 use crate::model::access_log::{AccessLog, AccessLogTarget};
-use crate::read::draft::ConfigDraft;
-use crate::read::{ConfigFinding, ConfigReader};
+use crate::model::{Config, Listen};
 use crate::regular_file::is_denied;
 
-/// Notes what would keep the server from starting. What may not be opened may be another user's, as whom the server will run.
-pub(crate) fn probe(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    look(draft, Severity::Warning, diagnostics);
+/// Resources that a configuration is checked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// None.
+    Nothing,
+    /// Resources that a start needs. One that may not be opened may be another user's, as whom the server will run.
+    Start,
+    /// Resources that the user of the running server must be able to open.
+    RunningUser,
 }
 
-/// Checks what the user of the running server can open.
-pub(crate) fn probe_as_its_user(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
-    look(draft, Severity::Error, diagnostics);
-}
-
-/// Notes what can't be opened: as an error, or as this if it may not be.
-fn look(draft: &ConfigDraft, denied: Severity, diagnostics: &mut Diagnostics) {
-    let mut note =
-        |source: &Arc<ConfigSource>, span: &Range<usize>, what: String, path: Option<&Path>, result: io::Result<()>| {
-            let Err(error) = result else { return };
-            let finding = ConfigFinding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here")
-                .denied(is_denied(&error));
-            let mut reader = ConfigReader { source: Arc::clone(source), diagnostics };
-            let directory = path
-                .and_then(Path::parent)
-                .filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
-            match directory {
-                _ if finding.is_denied && denied == Severity::Warning => {
-                    reader.warning(finding.help("the server's user must be able to open it".to_owned()));
-                }
-                Some(directory) if draft.server.user.is_some() && directory.parent().is_some_and(is_roots_alone) => {
-                    let directory = directory.display();
-                    let help = format!(
-                        "root creates {directory} when it starts the server as another user; otherwise create it"
-                    );
-                    reader.warning(finding.help(help));
-                }
-                Some(directory) => reader.error(finding.help(format!("create the directory {}", directory.display()))),
-                None => reader.error(finding),
+/// Notes what would keep the server from starting.
+pub(crate) fn probe(config: &Config, probe: Probe, findings: &mut Vec<ModelFinding>) {
+    if probe == Probe::Nothing {
+        return;
+    }
+    let mut note = |part: ModelPart, what: String, path: Option<&Path>, result: io::Result<()>| {
+        let Err(error) = result else { return };
+        let is_denied = is_denied(&error);
+        let finding = ModelFinding::error(part, format!("{what}: {}", describe_io(&error)), "here").denied(is_denied);
+        let directory =
+            path.and_then(Path::parent).filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
+        findings.push(match directory {
+            _ if is_denied && probe == Probe::Start => ModelFinding {
+                severity: Severity::Warning,
+                ..finding.help("the server's user must be able to open it")
+            },
+            Some(directory) if config.server.user.is_some() && directory.parent().is_some_and(is_roots_alone) => {
+                let directory = directory.display();
+                let help =
+                    format!("root creates {directory} when it starts the server as another user; otherwise create it");
+                ModelFinding { severity: Severity::Warning, ..finding.help(help) }
             }
-        };
-    for (source, span, log) in draft.access_logs() {
+            Some(directory) => finding.help(format!("create the directory {}", directory.display())),
+            None => finding,
+        });
+    };
+    for (part, log) in access_logs(config) {
         if let AccessLogTarget::File(path) = &log.target {
-            note(source, span, format!("the access log {}", path.display()), Some(path), can_be_opened(path));
+            note(part, format!("the access log {}", path.display()), Some(path), can_be_opened(path));
         }
     }
     let mut seen = HashSet::new();
-    for site in &draft.sites {
-        for listen in site.site.listen.iter().filter(|listen| seen.insert(*listen)) {
+    let own = checked_sites(config).take(config.first_route_site());
+    for site in own {
+        let is_ftp = site.config.ftp.is_some();
+        let part = if is_ftp { ModelPart::SiteFtp(site.index) } else { site.listen() };
+        for listen in site.config.listen.iter().filter(|listen| is_ftp || seen.insert(*listen)) {
             let path = if let Listen::Unix(path, _) = listen { Some(path.as_path()) } else { None };
-            note(&site.source, &site.listen_span, listen.to_string(), path, can_be_bound(listen));
-        }
-        let Some((ftp, _, span)) = &site.ftp else { continue };
-        for listen in &ftp.listen {
-            note(&site.source, span, listen.to_string(), None, can_be_bound(listen));
+            note(part, listen.to_string(), path.filter(|_| !is_ftp), can_be_bound(listen));
         }
     }
 }
 
-impl ConfigDraft {
-    /// The access logs of all sites, and those of each.
-    fn access_logs(&self) -> impl Iterator<Item = (&Arc<ConfigSource>, &Range<usize>, &AccessLog)> {
-        let of_sites = self
-            .sites
-            .iter()
-            .filter_map(|site| Some((&site.source, site.access_log_span.as_ref()?, site.site.access_log.as_ref()?)));
-        self.access_log_place
-            .iter()
-            .filter_map(|(source, span, log)| Some((source, span, log.as_ref()?)))
-            .chain(of_sites)
-    }
+/// The access logs of all sites, and those of each.
+fn access_logs(config: &Config) -> impl Iterator<Item = (ModelPart, &AccessLog)> {
+    let twins = ftp_twins(config);
+    let of_sites = checked_sites(config)
+        .filter(move |site| !twins.contains_key(&site.index))
+        .filter_map(|site| Some((ModelPart::AccessLog(Some(site.index)), site.config.access_log.as_ref()?)));
+    config.access_log.iter().map(|log| (ModelPart::AccessLog(None), log)).chain(of_sites)
 }
 
 /// Checks that a file can be opened for writing, or created.

@@ -1,41 +1,41 @@
 //! Checks of TLS. Certificates are read, so that a valid configuration can be served.
 
-use std::ops::Range;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::diagnostic::{Diagnostics, Severity};
-use crate::model::HostPattern;
+use super::finding::{CheckedSite, ModelFinding, ModelPart, SiteSoundness};
 use crate::model::automatic::{AutomaticCertificates, ChallengeKind, certificate_name, is_public};
 use crate::model::tls::{Certificate, TlsVersion};
+use crate::model::{Config, HostPattern};
+use crate::options::OptionContext;
 use crate::parts::OptionalPart;
-use crate::read::ConfigFinding;
-use crate::read::draft::{SiteDraft, note};
 use crate::regular_file::{is_denied, open_regular};
 
-/// A site that speaks TLS has what that takes.
-pub(crate) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
-    let (tls, listens) = (&site.site.tls, !site.site.tls_listen.is_empty());
+/// A site that speaks TLS has what that takes. `serves_ftp` says that its certificates are for FTP too.
+pub(super) fn check_site(
+    site: CheckedSite<'_>,
+    serves_ftp: bool,
+    config: &Config,
+    soundness: SiteSoundness,
+    findings: &mut Vec<ModelFinding>,
+) {
+    let tls = &site.config.tls;
+    let listens = !site.config.tls_listen.is_empty() && site.config.ftp.is_none();
     if listens && tls.certificates.is_empty() && !tls.is_automatic {
-        let finding = ConfigFinding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here").help(
+        findings.push(ModelFinding::error(site.listen(), "this site has no certificate", "`tls` here").help(
             "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`, or \
-                 `automatic-certificate on`"
-                .to_owned(),
-        );
-        note(site, Severity::Error, finding, diagnostics);
+             `automatic-certificate on`",
+        ));
     }
-    let has_certificates = !tls.certificates.is_empty() && site.ftp.is_none();
-    if !listens && (has_certificates || tls.automatic == Some(true)) {
-        let finding = ConfigFinding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
-            .help("write, for example, `listen 443 tls=on`".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+    if !listens && (!tls.certificates.is_empty() && !serves_ftp || tls.automatic == Some(true)) {
+        let finding = ModelFinding::error(site.listen(), "no address of this site has TLS", "here");
+        findings.push(finding.help("write, for example, `listen 443 tls=on`"));
     }
     let is_of_13 = |suite: &String| suite.starts_with("TLS13_");
     if tls.version_min == TlsVersion::Tls13 && !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(is_of_13)
     {
-        let finding = ConfigFinding::new(site.span.clone(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here")
-            .help("add, for example, `\"TLS13_AES_128_GCM_SHA256\"`".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+        let finding = ModelFinding::error(site.part(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here");
+        findings.push(finding.help("add, for example, `\"TLS13_AES_128_GCM_SHA256\"`"));
     }
     if let Some(asked) = &tls.client_certificates {
         let fault = match asked.authorities.as_os_str().is_empty() {
@@ -43,90 +43,68 @@ pub(crate) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
             false => asked.load().err().map(|error| (error.to_string(), error.is_denied)),
         };
         if let Some((message, is_denied)) = fault {
-            let finding = ConfigFinding::new(site.span.clone(), message, "in here").denied(is_denied);
-            note(site, Severity::Error, finding, diagnostics);
+            findings.push(ModelFinding::error(site.part(), message, "in here").denied(is_denied));
         }
     }
     if tls.has_early_data && (tls.has_no_tickets || tls.client_certificates.is_some()) {
         let other = if tls.has_no_tickets { "`tls-tickets off`" } else { "`client-certificate`" };
         let message = format!("`early-data` needs session tickets, which {other} turns off");
-        let finding = ConfigFinding::new(site.span.clone(), message, "in here").help("remove one of them".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+        findings.push(ModelFinding::error(site.part(), message, "in here").help("remove one of them"));
     }
     if tls.automatic == Some(true) && !tls.certificates.is_empty() {
-        let finding = ConfigFinding::new(
-            site.certificate_spans[0].clone(),
-            "this site has an automatic certificate and its own",
-            "given here",
-        )
-        .help("remove one of them".to_owned());
-        note(site, Severity::Error, finding, diagnostics);
+        let (part, message) =
+            (ModelPart::Certificate(site.index, 0), "this site has an automatic certificate and its own");
+        findings.push(ModelFinding::error(part, message, "given here").help("remove one of them"));
     }
     if tls.is_automatic && !OptionalPart::Acme.is_built() {
-        let finding =
-            ConfigFinding::new(site.span.clone(), OptionalPart::Acme.absence_message(), "this site needs one").help(
-                format!(
-                    "add a `certificate`, write `automatic-certificate off`, or {}",
-                    OptionalPart::Acme.absence_help()
-                ),
-            );
-        note(site, Severity::Error, finding, diagnostics);
+        let finding = ModelFinding::error(site.part(), OptionalPart::Acme.absence_message(), "this site needs one");
+        findings.push(finding.help(format!(
+            "add a `certificate`, write `automatic-certificate off`, or {}",
+            OptionalPart::Acme.absence_help()
+        )));
     }
     if tls.is_automatic {
-        check_names(site, settings, diagnostics);
+        check_names(site, &config.automatic_certificates, findings);
     }
     let is_silent =
-        tls.automatic.is_none() && tls.certificates.is_empty() && !tls.is_automatic && site.has_default_listen;
-    if is_silent && !site.site.names.is_empty() && site.site.names.iter().all(is_public) {
+        tls.automatic.is_none() && tls.certificates.is_empty() && !tls.is_automatic && soundness.has_default_listen;
+    if is_silent && !site.config.names.is_empty() && site.config.names.iter().all(is_public) {
         // A name with a `*`, for want of a hook.
-        let finding = ConfigFinding::new(
-            site.span.clone(),
-            "this site has no TLS, because an automatic certificate for `*` needs DNS",
-            "here",
-        )
-        .help(
-            "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`"
-                .to_owned(),
-        );
-        note(site, Severity::Warning, finding, diagnostics);
+        let message = "this site has no TLS, because an automatic certificate for `*` needs DNS";
+        findings.push(ModelFinding::warning(site.part(), message, "here").help(
+            "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`",
+        ));
     }
-    check_certificates(site, diagnostics);
+    check_certificates(site, findings);
 }
 
 /// A CA issues certificates only for names over which control can be proven.
-fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
-    if site.site.names.is_empty() {
-        let finding =
-            ConfigFinding::new(site.span.clone(), "an automatic certificate needs names", "this site has none");
-        note(site, Severity::Error, finding, diagnostics);
+fn check_names(site: CheckedSite<'_>, settings: &AutomaticCertificates, findings: &mut Vec<ModelFinding>) {
+    if site.config.names.is_empty() {
+        let message = "an automatic certificate needs names";
+        findings.push(ModelFinding::error(site.part(), message, "this site has none"));
     }
-    for (name, span) in site.site.names.iter().zip(&site.name_spans) {
+    for (index, name) in site.config.names.iter().enumerate() {
         if matches!(name, HostPattern::Prefix(_)) {
             let message = format!("no certificate can have the name `{}`", certificate_name(name));
-            let finding = ConfigFinding::new(span.clone(), message, "this name")
-                .help("add a `certificate`, name each host, or write `automatic-certificate off`".to_owned());
-            note(site, Severity::Error, finding, diagnostics);
+            let finding = ModelFinding::error(site.name(index), message, "this name");
+            findings.push(finding.help("add a `certificate`, name each host, or write `automatic-certificate off`"));
         }
         if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
             let message = format!("a certificate for `{}` needs a DNS challenge", certificate_name(name));
-            let finding = ConfigFinding::new(span.clone(), message, "this name").help(
-                "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`"
-                    .to_owned(),
-            );
-            note(site, Severity::Error, finding, diagnostics);
+            findings.push(ModelFinding::error(site.name(index), message, "this name").help(
+                "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`",
+            ));
         }
     }
 }
 
 /// Reports contradictions in the block `automatic-certificates`.
-pub(crate) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usize>) -> Vec<ConfigFinding> {
-    let mut findings = Vec::new();
+pub(super) fn check_automatic(settings: &AutomaticCertificates, findings: &mut Vec<ModelFinding>) {
     let mut add = |message: String, help: Option<&str>, is_denied: bool| {
-        let finding = ConfigFinding::new(span.clone(), message, "in here").denied(is_denied);
-        findings.push(match help {
-            Some(help) => finding.help(help.to_owned()),
-            None => finding,
-        });
+        let part = ModelPart::Block(OptionContext::AutomaticCertificates);
+        let help = help.map(str::to_owned);
+        findings.push(ModelFinding { help, is_denied, ..ModelFinding::error(part, message, "in here") });
     };
     if !settings.directory.starts_with("https://") {
         add(
@@ -152,7 +130,6 @@ pub(crate) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usi
     {
         add(format!("{}: there is no such program", hook.program.display()), None, false);
     }
-    findings
 }
 
 fn is_program(path: &Path) -> bool {
@@ -161,36 +138,35 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// The certificates of a site can be used; those that can are returned.
-pub(crate) fn check_certificate_files(site: &SiteDraft, diagnostics: &mut Diagnostics) -> Vec<Certificate> {
+pub(super) fn check_certificate_files(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) -> Vec<Certificate> {
     let mut certificates = Vec::new();
-    for (files, span) in site.site.tls.certificates.iter().zip(&site.certificate_spans) {
+    for (index, files) in site.config.tls.certificates.iter().enumerate() {
+        let part = ModelPart::Certificate(site.index, index);
         match files.load() {
             Ok(certificate) => {
                 if is_expired(&certificate) {
-                    let finding = ConfigFinding::new(span.clone(), "this certificate has expired", "here");
-                    note(site, Severity::Warning, finding, diagnostics);
+                    findings.push(ModelFinding::warning(part, "this certificate has expired", "here"));
                 }
                 certificates.push(certificate);
             }
             Err(error) => {
-                let finding = ConfigFinding::new(span.clone(), error.to_string(), "here").denied(error.is_denied);
-                note(site, Severity::Error, finding, diagnostics);
+                findings.push(ModelFinding::error(part, error.to_string(), "here").denied(error.is_denied));
             }
         }
     }
     certificates
 }
 
-fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    let certificates = check_certificate_files(site, diagnostics);
-    if certificates.is_empty() || certificates.len() < site.site.tls.certificates.len() {
+fn check_certificates(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
+    let certificates = check_certificate_files(site, findings);
+    if certificates.is_empty() || certificates.len() < site.config.tls.certificates.len() {
         return;
     }
-    for (name, span) in site.site.names.iter().zip(&site.name_spans) {
+    for (index, name) in site.config.names.iter().enumerate() {
         let example = certificate_name(name);
         if !certificates.iter().any(|certificate| certificate.is_for(&example)) {
             let message = format!("no certificate of this site is valid for `{example}`");
-            note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "this name"), diagnostics);
+            findings.push(ModelFinding::warning(site.name(index), message, "this name"));
         }
     }
 }

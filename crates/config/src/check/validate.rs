@@ -1,15 +1,9 @@
 //! Checks of a configuration that no text says, such as that of `tailcoat serve`.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use super::blocks::Blocks;
-use super::rules::RulesDraft;
-use super::{cross_check, protocol_faults, protocols_of_upstreams, upstream_faults};
-use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
-use crate::model::{Config, HandlerConfig, SiteConfig, UpstreamConfig};
-use crate::read::ConfigReader;
-use crate::read::draft::{ConfigDraft, SiteDraft, UpstreamDraft};
+use super::finding::Soundness;
+use super::{all_rules, check, protocol_faults, protocols_of_upstreams, upstream_faults};
+use crate::diagnostic::Severity;
+use crate::model::{Config, UpstreamConfig};
 
 impl Config {
     /// Checks the whole as that of a file: conflicts between sites, and settings that cannot work together.
@@ -18,37 +12,9 @@ impl Config {
     ///
     /// Errors for people, one in a line.
     pub fn validate(&self) -> Result<(), String> {
-        let source =
-            Arc::new(ConfigSource { name: String::new(), text: String::new(), directory: Path::new("/").to_owned() });
-        let mut draft = ConfigDraft::default();
-        draft.server = self.server.clone();
-        draft.limits = self.limits.clone();
-        draft.automatic_certificates = self.automatic_certificates.clone();
-        draft.rules = RulesDraft::of(&self.rules, &source);
-        draft.sites = self.sites.iter().map(|site| site_draft(site, &source)).collect();
-        draft.upstreams.extend(self.upstreams.iter().map(|upstream| UpstreamDraft {
-            source: source.clone(),
-            span: 0..0,
-            is_whole: true,
-            upstream: upstream.clone(),
-        }));
-        let mut diagnostics = Diagnostics::default();
-        let blocks = Blocks {
-            server: &self.server,
-            limits: &self.limits,
-            automatic: &self.automatic_certificates,
-            traces: self.traces.as_ref(),
-            store: self.store.as_ref(),
-        };
-        for finding in Blocks::CHECKED.into_iter().flat_map(|block| blocks.faults(block, &(0..0))) {
-            ConfigReader { source: source.clone(), diagnostics: &mut diagnostics }.error(finding);
-        }
-        cross_check(&draft, &mut diagnostics);
-        let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).map(|found| {
-            let help = found.help.as_ref().map_or(String::new(), |help| format!("; {help}"));
-            format!("{}{help}", found.message)
-        });
-        let errors: Vec<_> = self.unknown_upstreams().chain(errors).collect();
+        let found = check(self, &Soundness::default());
+        let errors = found.into_iter().filter(|finding| finding.severity == Severity::Error);
+        let errors: Vec<_> = errors.map(|finding| finding.to_string()).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
 
@@ -59,57 +25,22 @@ impl Config {
     ///
     /// Errors for people, one in a line.
     pub fn validate_upstream(&self, upstream: &UpstreamConfig) -> Result<(), String> {
-        let rules = self.sites.iter().map(|site| &site.rules).chain([&self.rules]);
-        let protocols = protocols_of_upstreams(self.sites.iter(), rules);
+        let protocols = protocols_of_upstreams(self.sites.iter(), all_rules(self));
         let of_protocols = protocols.get(upstream.name.as_str()).map(|used| protocol_faults(upstream, used));
         let faults = upstream_faults(upstream).into_iter().map(|(message, help)| (message.to_owned(), help));
         let faults = faults.chain(of_protocols.unwrap_or_default());
         let errors: Vec<_> = faults.map(|(message, help)| format!("{message}; {help}")).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
-
-    /// Upstreams that a handler names and the configuration lacks.
-    fn unknown_upstreams(&self) -> impl Iterator<Item = String> {
-        let routes = self.sites.iter().flat_map(|site| &site.routes);
-        let names = routes.flat_map(|route| match &route.handler {
-            HandlerConfig::Forward(forward) => forward.targets().collect(),
-            HandlerConfig::Gateway(gateway, _) if !gateway.forward.upstream.is_empty() => {
-                vec![&gateway.forward.upstream]
-            }
-            HandlerConfig::Gateway(..)
-            | HandlerConfig::Files(_)
-            | HandlerConfig::Respond(_)
-            | HandlerConfig::Module(_)
-            | HandlerConfig::Status(_) => Vec::new(),
-        });
-        let rules = self.sites.iter().map(|site| &site.rules).chain([&self.rules]);
-        let names = names.chain(rules.flat_map(|rules| rules.auth_upstreams()));
-        let is_unknown = |name: &&String| !self.upstreams.iter().any(|upstream| upstream.name == **name);
-        names.filter(is_unknown).map(|name| format!("there is no upstream `{name}`"))
-    }
-}
-
-/// A site with an empty place for each part.
-fn site_draft(site: &SiteConfig, source: &Arc<ConfigSource>) -> SiteDraft {
-    let mut draft = SiteDraft::new(source, 0..0, site.clone());
-    draft.name_spans = vec![0..0; site.names.len()];
-    draft.route_spans = vec![0..0; site.routes.len()];
-    draft.error_page_spans = vec![0..0; site.error_pages.len()];
-    draft.certificate_spans = vec![0..0; site.tls.certificates.len()];
-    draft.rules = RulesDraft::of(&site.rules, source);
-    if let Some(ftp) = &site.ftp {
-        draft.ftp = Some((ftp.as_ref().clone(), Vec::new(), 0..0));
-        // In a draft, these addresses are those of HTTP.
-        draft.site.listen.clear();
-        draft.site.tls_listen.clear();
-    }
-    draft
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::check_bytes;
+    use crate::model::{HostPattern, PathPattern};
 
     fn config(text: &str) -> Config {
         let checked = check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
@@ -173,6 +104,20 @@ mod tests {
             "`batch-spans-max` is above `queue-spans-max`",
         );
         check(|config| config.upstreams[0].servers.clear(), "this upstream has no server");
+        check(
+            |config| config.rules.canonical_host = Some(HostPattern::Suffix("example.com".into())),
+            "`canonical-host` needs one host",
+        );
+        // A redirect that leads to itself, of a site and of all sites.
+        let rules = config("site { listen 80; redirect \"/a\" \"/b\"; root \"/\" }").sites[0].rules.clone();
+        for of_all in [true, false] {
+            let mut changed = config("site { listen 80; root \"/\" }");
+            let rules_of = if of_all { &mut changed.rules } else { &mut changed.sites[0].rules };
+            *rules_of = rules.clone();
+            rules_of.rewrites[0].path = PathPattern::Exact("/b".into());
+            let error = changed.validate().unwrap_err();
+            assert!(error.starts_with("this redirect leads to itself; give it another target"), "{of_all}: {error}");
+        }
         check(|config| config.sites[0].tls_listen = config.sites[0].listen.clone(), "0.0.0.0:81 is given both with");
         check(|config| config.sites[0].proxied_listen = config.sites[0].listen.clone(), "`proxy-protocol` without");
         check(

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::pages::{reference_entry, syntax, wrapped};
 use crate::options::{OptionDefinition, SECTIONS, Section};
 use crate::options::{foreign, renamed, variables};
-use crate::read::suggest::nearest;
+use crate::suggest::nearest;
 use crate::value::LOG_FIELDS;
 
 /// Results of a search; more would not fit a screen.

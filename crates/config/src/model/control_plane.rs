@@ -115,6 +115,11 @@ impl Config {
         self.routes = Some(Arc::clone(routes));
     }
 
+    /// Index of the first upstream of the controller's routes.
+    pub fn first_route_upstream(&self) -> usize {
+        self.upstreams.len() - self.routes.as_ref().map_or(0, |routes| routes.upstreams.len())
+    }
+
     /// Index of the first site of the controller's routes.
     pub fn first_route_site(&self) -> usize {
         self.sites.len() - self.routes.as_ref().map_or(0, |routes| routes.sites.len())

@@ -24,6 +24,7 @@ pub(crate) mod response_caching;
 mod root;
 mod route;
 pub(crate) mod rules;
+pub(crate) mod site_defaults;
 pub(crate) mod store;
 pub(crate) mod tls;
 pub(crate) mod traces;

@@ -15,6 +15,13 @@ pub struct RootPattern {
     pub symlinks: SymlinkRule,
 }
 
+impl RootPattern {
+    /// True unless the path is empty.
+    pub fn is_given(&self) -> bool {
+        self.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
+    }
+}
+
 /// Symbolic links that lead out of a root and are followed. Those that stay below it always are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SymlinkRule {

@@ -1,5 +1,12 @@
 use super::{KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, one};
-use expression::Place;
+use expression::{MapPattern, Place, Value};
+
+/// Cases of a map that is being read.
+#[derive(Debug, Default)]
+pub(crate) struct MapDraft {
+    pub(crate) cases: Vec<(MapPattern, Value)>,
+    pub(crate) default: Value,
+}
 
 /// Introduction to the options of maps in the reference, and to the expression language.
 pub(super) const DOC: &str = "\

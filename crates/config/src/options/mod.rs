@@ -5,7 +5,7 @@ mod automatic;
 mod bots;
 mod compression;
 mod confinement;
-mod expressions;
+pub(crate) mod expressions;
 mod files;
 pub(crate) mod foreign;
 mod forward;
@@ -27,6 +27,7 @@ mod traffic;
 mod upstream;
 pub(crate) mod variables;
 
+use self::expressions::MapDraft;
 use crate::model::automatic::AutomaticCertificates;
 use crate::model::bots::BotsConfig;
 use crate::model::confinement::Confinement;
@@ -35,12 +36,11 @@ use crate::model::gateway::GatewayConfig;
 use crate::model::module::{ModuleConfig, ModulesConfig};
 use crate::model::response_caching::ResponseCaching;
 use crate::model::rules::RulesConfig;
+use crate::model::site_defaults::SiteDefaults;
 use crate::model::store::StoreConfig;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
-use crate::read::draft::SiteDefaults;
-use crate::read::expressions::MapDraft;
 use crate::value::{ValueKind, Values};
 
 /// An option: a KDL node of this name.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{ConfigReader, Setting};
-use crate::check::bots::bots_faults;
 use crate::diagnostic::{ConfigSource, Diagnostics};
 use crate::model::bots::BotsConfig;
 use crate::options::{OptionContext, OptionSetter};
@@ -23,9 +22,6 @@ pub(super) fn read_bots(
                 set(&mut bots, &inner.values);
             }
         }
-    }
-    for finding in bots_faults(&bots, &setting.span) {
-        ConfigReader { source: source.clone(), diagnostics }.error(finding);
     }
     preset.map(|_| Arc::new(bots))
 }

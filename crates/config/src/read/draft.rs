@@ -12,16 +12,17 @@ use super::bots::read_bots;
 use super::caching::read_caching;
 use super::expressions::ExpressionsDraft;
 use super::reuse::{DEPTH_MAX, SnippetTable, canonical, expand, source_of};
-use super::{ConfigFinding, ConfigReader, Setting};
-use crate::check::blocks::Blocks;
-use crate::check::rules::RulesDraft;
-use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
+use super::rules::{RulePosition, RulesDraft};
+use super::text_map::{SitePlace, TextMap, UpstreamPlace};
+use super::{ConfigReader, Setting};
+use crate::check::blocks::limits_fault;
+use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics};
 use crate::model::automatic::AutomaticCertificates;
 use crate::model::confinement::Confinement;
 use crate::model::ftp::FtpConfig;
 use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::module::{ModuleConfig, ModulesConfig};
-use crate::model::rules::RulesConfig;
+use crate::model::site_defaults::SiteDefaults;
 use crate::model::store::StoreConfig;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
@@ -38,17 +39,8 @@ const INCLUSIONS_MAX: usize = 20_000;
 /// The option whose file is opened when the server starts.
 const ACCESS_LOG: &str = "access-log";
 
-/// Settings that all sites share and a site can replace.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct SiteDefaults {
-    pub(crate) error_pages: Vec<ErrorPageConfig>,
-    /// `None` without the option, `Some(None)` for `off`.
-    pub(crate) access_log: Option<Option<AccessLog>>,
-    /// Choice of the requests that the log has.
-    pub(crate) log_filter: Option<LogFilter>,
-    /// Paths whose requests are in no log.
-    pub(crate) unlogged: Vec<PathPattern>,
-}
+/// The option that gives a site without a block.
+const STATUS_LISTEN: &str = "status-listen";
 
 /// A configuration that is being put together.
 #[derive(Default)]
@@ -64,7 +56,11 @@ pub(crate) struct ConfigDraft {
     store: Option<StoreConfig>,
     shared: SiteDefaults,
     /// Place of the access log of all sites in the text.
-    pub(crate) access_log_place: Option<(Arc<ConfigSource>, Range<usize>, Option<AccessLog>)>,
+    access_log_place: Option<RulePosition>,
+    /// Place of `status-listen`.
+    status_place: Option<RulePosition>,
+    /// Places of blocks at the top level.
+    blocks: Vec<(OptionContext, RulePosition)>,
     /// Of all sites.
     pub(crate) rules: RulesDraft,
     /// File options of all sites.
@@ -99,35 +95,20 @@ pub(crate) struct UpstreamDraft {
     pub(crate) upstream: UpstreamConfig,
 }
 
-/// A site that is being put together, and where in the text its parts are.
+/// A site that is being put together.
 pub(crate) struct SiteDraft {
-    pub(crate) source: Arc<ConfigSource>,
-    /// The word `site`.
-    pub(crate) span: Range<usize>,
-    /// True if everything in the block is valid, so that messages about consequences make sense.
-    pub(crate) is_whole: bool,
-    /// True if at least its names and addresses are valid.
-    pub(crate) is_placed: bool,
-    pub(crate) site: SiteConfig,
-    pub(crate) name_spans: Vec<Range<usize>>,
-    pub(crate) listen_span: Range<usize>,
-    /// Nothing says where it listens.
-    pub(crate) has_default_listen: bool,
-    /// Spans of the routes, in their order.
-    pub(crate) route_spans: Vec<Range<usize>>,
-    pub(crate) error_page_spans: Vec<Range<usize>>,
-    /// Span of its `access-log`.
-    pub(crate) access_log_span: Option<Range<usize>>,
-    pub(crate) certificate_spans: Vec<Range<usize>>,
-    pub(crate) rules: RulesDraft,
+    site: SiteConfig,
+    /// Places of its parts in the text, except those of its rules.
+    place: SitePlace,
+    rules: RulesDraft,
     shared: SiteDefaults,
     files: Vec<FileSetting>,
     /// File options of each route that serves files, by index.
     route_files: Vec<(usize, Vec<FileSetting>)>,
     /// Gateways whose roots depend on the whole site.
     gateways: Vec<GatewayDraft>,
-    /// The `ftp` of the site: configuration without files, settings of its files, and its place in the text.
-    pub(crate) ftp: Option<(FtpConfig, Vec<FileSetting>, Range<usize>)>,
+    /// The `ftp` of the site: configuration without files, and settings of its files.
+    ftp: Option<(FtpConfig, Vec<FileSetting>)>,
     /// Routes after the site's own root.
     fallbacks: Vec<(RouteConfig, Range<usize>)>,
 }
@@ -167,10 +148,7 @@ impl ConfigDraft {
             }
             match setting.option.set {
                 OptionSetter::Block(OptionContext::Site) => {
-                    let errors_before = diagnostics.error_count();
-                    let mut site = SiteDraft::read(source, &setting, diagnostics);
-                    site.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
-                    self.sites.push(site);
+                    self.sites.push(SiteDraft::read(source, &setting, diagnostics));
                 }
                 OptionSetter::Block(OptionContext::Upstream) => {
                     self.upstreams.push(UpstreamDraft::read(source, &setting, diagnostics));
@@ -179,14 +157,14 @@ impl ConfigDraft {
                 OptionSetter::Secret => self.expressions.read_secret(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Bots) => {
                     self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
+                    self.rules.place_bots(source, &setting);
                 }
                 OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 OptionSetter::Files(set) => self.files.push((set, setting.values)),
                 OptionSetter::Shared(set) => {
                     set(&mut self.shared, &setting.values);
                     if setting.option.name == ACCESS_LOG {
-                        let log = self.shared.access_log.clone().flatten();
-                        self.access_log_place = Some((source.clone(), setting.span.clone(), log));
+                        self.access_log_place = Some((source.clone(), setting.span.clone()));
                     }
                 }
                 OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
@@ -225,7 +203,7 @@ impl ConfigDraft {
         if let Some((_, first, span)) = self.given.iter().find(|(known, ..)| *known == name) {
             let finding = ConfigFinding::new(setting.span.clone(), format!("`{name}` is given twice"), "again here")
                 .related(first.clone(), span.clone(), "first here");
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            diagnostics.error(source, finding);
             return false;
         }
         self.given.push((name, source.clone(), setting.span.clone()));
@@ -245,8 +223,12 @@ impl ConfigDraft {
         if place == OptionContext::Store {
             self.store.get_or_insert_default();
         }
+        self.blocks.push((place, (source.clone(), setting.span.clone())));
         let Some(document) = setting.children else { return };
         for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
+            if setting.option.name == STATUS_LISTEN {
+                self.status_place = Some((source.clone(), setting.span.clone()));
+            }
             match setting.option.set {
                 OptionSetter::Server(set) => set(&mut self.server, &setting.values),
                 OptionSetter::Limits(set) => set(&mut self.limits, &setting.values),
@@ -259,19 +241,19 @@ impl ConfigDraft {
                 _ => {}
             }
         }
-        for finding in self.blocks().faults(place, &setting.span) {
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
-        }
     }
 
-    fn blocks(&self) -> Blocks<'_> {
-        Blocks {
-            server: &self.server,
-            limits: &self.limits,
-            automatic: &self.automatic_certificates,
-            traces: self.traces.as_ref(),
-            store: self.store.as_ref(),
-        }
+    /// The limits, if they do not contradict each other.
+    ///
+    /// # Errors
+    ///
+    /// The contradiction.
+    pub(crate) fn into_limits(self) -> Result<Limits, Diagnostics> {
+        let place = self.blocks.into_iter().find(|(block, _)| *block == OptionContext::Limits);
+        let (Some(fault), Some((_, place))) = (limits_fault(&self.limits), place) else { return Ok(self.limits) };
+        let mut diagnostics = Diagnostics::default();
+        TextMap::at(place).note(vec![fault], &mut diagnostics);
+        Err(diagnostics)
     }
 
     fn include(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
@@ -282,7 +264,7 @@ impl ConfigDraft {
                 let message = format!("{}: {error}", pattern.display());
                 let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
                 let finding = finding.denied(is_denied(&error));
-                return ConfigReader { source: source.clone(), diagnostics }.error(finding);
+                return diagnostics.error(source, finding);
             }
         };
         if files != [pattern.clone()] {
@@ -299,7 +281,7 @@ impl ConfigDraft {
                 let help = "include each file in one place".to_owned();
                 // One report is enough.
                 if self.inclusions == INCLUSIONS_MAX + 1 {
-                    ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help));
+                    diagnostics.error(source, finding.help(help));
                 }
                 return;
             }
@@ -311,7 +293,7 @@ impl ConfigDraft {
                 };
                 let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
                 let help = format!("remove this; the files are {}", names.join(", "));
-                ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help));
+                diagnostics.error(source, finding.help(help));
                 continue;
             }
             match read_bytes(&file) {
@@ -330,7 +312,7 @@ impl ConfigDraft {
                     let message = format!("{}: {error}", file.display());
                     let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
                     let finding = finding.denied(is_denied(&error));
-                    ConfigReader { source: source.clone(), diagnostics }.error(finding);
+                    diagnostics.error(source, finding);
                 }
             }
         }
@@ -345,39 +327,68 @@ impl ConfigDraft {
         }
     }
 
-    /// Named upstreams, and those of single server addresses.
-    fn all_upstreams(&self) -> Vec<UpstreamConfig> {
-        let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
-        let mut known: HashSet<&str> = self.upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
-        let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
-        let targets = routes.flat_map(|route| match &route.handler {
-            HandlerConfig::Forward(forward) => forward.targets().collect(),
-            HandlerConfig::Gateway(gateway, _) => vec![&gateway.forward.upstream],
-            _ => Vec::new(),
-        });
-        let rules = self.sites.iter().map(|draft| &draft.rules.rules).chain([&self.rules.rules]);
-        for target in targets.chain(rules.flat_map(RulesConfig::auth_upstreams)) {
-            if known.insert(target)
+    /// Named upstreams, and those of single server addresses, each with its place or that of its first use.
+    fn all_upstreams(&mut self) -> (Vec<UpstreamConfig>, Vec<UpstreamPlace>) {
+        let (mut upstreams, mut places) = (Vec::new(), Vec::new());
+        for draft in std::mem::take(&mut self.upstreams) {
+            places.push(UpstreamPlace { position: (draft.source, draft.span), is_whole: draft.is_whole });
+            upstreams.push(draft.upstream);
+        }
+        let mut known: HashSet<String> = upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let mut add = |target: &String, position: &dyn Fn() -> RulePosition| {
+            if !known.contains(target)
                 && let Ok(address) = parse_server_address(target, Path::new("/"))
             {
+                known.insert(target.clone());
                 upstreams.push(UpstreamConfig::of_server(address));
+                places.push(UpstreamPlace { position: position(), is_whole: true });
+            }
+        };
+        for draft in &self.sites {
+            for (index, route) in draft.site.routes.iter().enumerate() {
+                let span = draft.place.routes.get(index).unwrap_or(&draft.place.span);
+                let position = || (draft.place.source.clone(), span.clone());
+                match &route.handler {
+                    HandlerConfig::Forward(forward) => forward.targets().for_each(|target| add(target, &position)),
+                    HandlerConfig::Gateway(gateway, _) => add(&gateway.forward.upstream, &position),
+                    HandlerConfig::Files(_)
+                    | HandlerConfig::Respond(_)
+                    | HandlerConfig::Module(_)
+                    | HandlerConfig::Status(_) => {}
+                }
             }
         }
-        upstreams
+        let rules = self.sites.iter().map(|draft| &draft.rules).chain([&self.rules]);
+        for (target, position) in rules.flat_map(RulesDraft::auth_upstreams) {
+            add(target, &|| position.clone());
+        }
+        (upstreams, places)
     }
 
-    /// The configuration.
-    pub(crate) fn into_config(self) -> Config {
-        let upstreams = self.all_upstreams();
+    /// The configuration, and the places of its parts in the text that begins in `source`.
+    pub(crate) fn into_config(mut self, source: &Arc<ConfigSource>, has_errors: bool) -> (Config, TextMap) {
+        let (upstreams, upstream_places) = self.all_upstreams();
         let status_site = status_site(&self.server.status_listen);
+        let start = (source.clone(), 0..0);
+        let status_place = status_site.as_ref().map(|_| SitePlace::at(self.status_place.unwrap_or(start.clone())));
         // After all sites for HTTP, so that they can share files.
-        let ftp_sites: Vec<_> = self.sites.iter().filter_map(SiteDraft::ftp_site).collect();
+        let (ftp_sites, ftp_places): (Vec<_>, Vec<_>) =
+            self.sites.iter().filter_map(|draft| Some((draft.ftp_site()?, draft.place()))).unzip();
         // Requests are logged unless the configuration says where, or that they are not.
         let default_log = !self.sites.iter().any(|site| site.shared.access_log.is_some());
-        let with_http = self.sites.into_iter().filter(|draft| !draft.is_ftp_only()).map(|draft| draft.site);
-        let sites: Vec<SiteConfig> = with_http.chain(status_site).chain(ftp_sites).collect();
+        let with_http = self.sites.into_iter().filter(|draft| !draft.is_ftp_only());
+        let (http_sites, http_places): (Vec<_>, Vec<_>) = with_http.map(SiteDraft::into_parts).unzip();
         let access_log = self.shared.access_log.unwrap_or_else(|| default_log.then(AccessLog::default));
-        Config {
+        let map = TextMap {
+            start,
+            blocks: self.blocks,
+            upstreams: upstream_places,
+            sites: http_places.into_iter().chain(status_place).chain(ftp_places).collect(),
+            rules: self.rules.positions,
+            access_log: self.access_log_place,
+            has_errors,
+        };
+        let config = Config {
             server: self.server,
             limits: self.limits,
             confinement: self.confinement,
@@ -385,7 +396,7 @@ impl ConfigDraft {
             modules: self.modules,
             upstreams,
             automatic_certificates: self.automatic_certificates,
-            sites,
+            sites: http_sites.into_iter().chain(status_site).chain(ftp_sites).collect(),
             rules: self.rules.rules,
             access_log,
             traces: self.traces,
@@ -393,7 +404,8 @@ impl ConfigDraft {
             maps: self.expressions.maps(),
             secrets: self.expressions.secrets(),
             routes: None,
-        }
+        };
+        (config, map)
     }
 }
 
@@ -430,21 +442,11 @@ impl UpstreamDraft {
 }
 
 impl SiteDraft {
-    /// A site whose word `site` stands here. Its parts have no places yet.
-    pub(crate) fn new(source: &Arc<ConfigSource>, span: Range<usize>, site: SiteConfig) -> Self {
-        Self {
-            source: source.clone(),
-            listen_span: span.clone(),
-            span,
-            is_whole: true,
-            is_placed: true,
-            site,
-            name_spans: Vec::new(),
-            has_default_listen: false,
-            route_spans: Vec::new(),
-            error_page_spans: Vec::new(),
-            access_log_span: None,
-            certificate_spans: Vec::new(),
+    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let errors_before = diagnostics.error_count();
+        let mut draft = Self {
+            site: SiteConfig::default(),
+            place: SitePlace::at((source.clone(), setting.span.clone())),
             rules: RulesDraft::default(),
             shared: SiteDefaults::default(),
             files: Vec::new(),
@@ -452,17 +454,15 @@ impl SiteDraft {
             gateways: Vec::new(),
             ftp: None,
             fallbacks: Vec::new(),
-        }
-    }
-
-    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
-        let mut draft = Self::new(source, setting.span.clone(), SiteConfig::default());
-        draft.is_placed = setting.is_whole;
+        };
+        draft.place.soundness.is_placed = setting.is_whole;
         draft.site.names = setting.values.hosts("name");
-        draft.name_spans = setting.values.all("name").map(|(_, span)| span.clone()).collect();
+        draft.place.names = setting.values.all("name").map(|(_, span)| span.clone()).collect();
         if let Some(document) = setting.children {
             draft.read_options(source, document, diagnostics);
         }
+        draft.place.soundness.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
+        draft.place.soundness.own_error_pages = draft.place.error_pages.len();
         draft
     }
 
@@ -471,19 +471,20 @@ impl SiteDraft {
         // Without an address of its own, a site with certificates listens elsewhere than one without.
         let places = |name: &str| matches!(name, "listen" | "certificate" | "default");
         let given = document.nodes.iter().filter(|node| places(&node.name)).count();
-        self.is_placed &= given == settings.iter().filter(|setting| places(setting.option.name)).count();
+        self.place.soundness.is_placed &=
+            given == settings.iter().filter(|setting| places(setting.option.name)).count();
         for setting in settings {
             match setting.option.set {
                 OptionSetter::Site(set) => {
                     set(&mut self.site, &setting.values);
                     if setting.option.name == "listen" {
-                        self.listen_span = setting.span.clone();
+                        self.place.listen = setting.span.clone();
                     }
                 }
                 OptionSetter::Shared(set) => {
                     set(&mut self.shared, &setting.values);
                     if setting.option.name == ACCESS_LOG {
-                        self.access_log_span = Some(setting.span.clone());
+                        self.place.access_log = Some(setting.span.clone());
                     }
                 }
                 OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
@@ -506,12 +507,13 @@ impl SiteDraft {
                 OptionSetter::Block(OptionContext::Files) => self.read_files(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Bots) => {
                     self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
+                    self.rules.place_bots(source, &setting);
                 }
                 _ => {}
             }
-            self.route_spans.resize(self.site.routes.len(), setting.span.clone());
-            self.certificate_spans.resize(self.site.tls.certificates.len(), setting.span.clone());
-            self.error_page_spans.resize(self.shared.error_pages.len(), setting.span);
+            self.place.routes.resize(self.site.routes.len(), setting.span.clone());
+            self.place.certificates.resize(self.site.tls.certificates.len(), setting.span.clone());
+            self.place.error_pages.resize(self.shared.error_pages.len(), setting.span);
         }
     }
 
@@ -549,12 +551,13 @@ impl SiteDraft {
                 }
             }
         }
-        self.ftp = Some((ftp, files, setting.span.clone()));
+        self.ftp = Some((ftp, files));
+        self.place.ftp = Some(setting.span.clone());
     }
 
     /// Part of the site that speaks FTP, if there is one.
     fn ftp_site(&self) -> Option<SiteConfig> {
-        let (ftp, ..) = self.ftp.as_ref()?;
+        let (ftp, _) = self.ftp.as_ref()?;
         let SiteConfig { names, default, tls, access_log, access_log_off, unlogged, .. } = self.site.clone();
         let has_tls = tls.is_automatic || !tls.certificates.is_empty();
         Some(SiteConfig {
@@ -567,12 +570,24 @@ impl SiteDraft {
             access_log_off,
             unlogged,
             ftp: Some(Arc::new(ftp.clone())),
+            // FTP has none; checks tell so.
+            rules: self.site.rules.clone(),
             ..SiteConfig::default()
         })
     }
 
+    /// Places of the site's parts.
+    fn place(&self) -> SitePlace {
+        SitePlace { rules: self.rules.positions.clone(), ..self.place.clone() }
+    }
+
+    /// The site, and the places of its parts.
+    fn into_parts(self) -> (SiteConfig, SitePlace) {
+        (self.site, SitePlace { rules: self.rules.positions, ..self.place })
+    }
+
     /// True if the site speaks FTP and no HTTP.
-    pub(crate) fn is_ftp_only(&self) -> bool {
+    fn is_ftp_only(&self) -> bool {
         self.ftp.is_some() && self.site.listen.is_empty()
     }
 
@@ -653,9 +668,9 @@ impl SiteDraft {
             gateway.forward.compression.inherit(files);
             if !draft.is_application {
                 let own = draft.root.map(|pieces| RootPattern { pieces, ..files.root.clone() });
-                gateway.root = own.or_else(|| has_root(files).then(|| files.root.clone()));
+                gateway.root = own.or_else(|| files.root.is_given().then(|| files.root.clone()));
             }
-            let (gateway, span) = (Arc::new(gateway), self.route_spans[draft.route].clone());
+            let (gateway, span) = (Arc::new(gateway), self.place.routes[draft.route].clone());
             if !gateway.has_files() {
                 self.site.routes[draft.route].path = gateway.scripts.clone();
             } else if gateway.has_rest() {
@@ -703,11 +718,11 @@ impl SiteDraft {
             self.site.routes[*route].handler = HandlerConfig::Files(files);
         }
         let with_paths = self.site.routes.len();
-        if has_root(&files) {
+        if files.root.is_given() {
             self.site.routes.push(RouteConfig::new(PathPattern::Any, HandlerConfig::Files(files.clone())));
-            self.route_spans.push(self.span.clone());
+            self.place.routes.push(self.place.span.clone());
         }
-        if let Some((ftp, settings, _)) = &mut self.ftp {
+        if let Some((ftp, settings)) = &mut self.ftp {
             ftp.files = files.clone();
             settings.iter().for_each(|(set, values)| set(&mut ftp.files, values));
         }
@@ -716,7 +731,7 @@ impl SiteDraft {
         self.complete_gateways(&files);
         for (route, span) in self.fallbacks.drain(..) {
             self.site.routes.push(route);
-            self.route_spans.push(span);
+            self.place.routes.push(span);
         }
         for route in &mut self.site.routes {
             let (of_handler, compression) = match &mut route.handler {
@@ -742,8 +757,8 @@ impl SiteDraft {
             || !self.site.rules.rewrites.is_empty();
         let can_have_tls = (listen.is_empty() && has_http) || !self.site.tls_listen.is_empty();
         tls.is_automatic = can_have_tls && tls.certificates.is_empty() && tls.automatic.unwrap_or(are_usual);
-        self.has_default_listen = listen.is_empty() && has_http;
-        if self.has_default_listen {
+        self.place.soundness.has_default_listen = listen.is_empty() && has_http;
+        if self.place.soundness.has_default_listen {
             self.site.listen = crate::value::all_addresses(HTTP_PORT);
             if self.site.tls.is_automatic || !self.site.tls.certificates.is_empty() {
                 self.site.tls_listen = crate::value::all_addresses(HTTPS_PORT);
@@ -765,11 +780,11 @@ impl SiteDraft {
 impl SiteDraft {
     /// Puts the first `count` routes in order, the most specific first.
     fn order_routes(&mut self, count: usize) {
-        let mut routes: Vec<_> = self.site.routes.drain(..count).zip(self.route_spans.drain(..count)).collect();
+        let mut routes: Vec<_> = self.site.routes.drain(..count).zip(self.place.routes.drain(..count)).collect();
         routes.sort_by_cached_key(|(route, _)| route.specificity());
         let (routes, spans): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
         self.site.routes.splice(0..0, routes);
-        self.route_spans.splice(0..0, spans);
+        self.place.routes.splice(0..0, spans);
     }
 }
 
@@ -778,17 +793,3 @@ const HTTP_PORT: u16 = 80;
 
 /// TLS port of a site without `listen` that has certificates.
 const HTTPS_PORT: u16 = 443;
-
-/// Returns `true` if the files have a root.
-pub(crate) fn has_root(files: &FilesConfig) -> bool {
-    files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
-}
-
-/// Notes a finding about a site.
-pub(crate) fn note(draft: &SiteDraft, severity: Severity, finding: ConfigFinding, diagnostics: &mut Diagnostics) {
-    let mut reader = ConfigReader { source: draft.source.clone(), diagnostics };
-    match severity {
-        Severity::Error => reader.error(finding),
-        Severity::Warning => reader.warning(finding),
-    }
-}

@@ -5,23 +5,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use expression::{ExpressionReference, Map, MapBuilder, MapFault, MapPattern, Secret, Value, bind};
+use expression::{ExpressionReference, Map, MapBuilder, MapFault, Secret, bind};
 
-use crate::diagnostic::{ConfigSource, Diagnostics};
+use super::{ConfigReader, Setting};
+use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics};
+use crate::options::expressions::MapDraft;
 use crate::options::{OptionContext, OptionSetter};
-use crate::read::suggest::nearest;
-use crate::read::{ConfigFinding, ConfigReader, Setting};
 use crate::regular_file::{is_denied, open_regular};
+use crate::suggest::nearest;
 
 /// Most bytes of a secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
-
-/// Cases of a map that is being read.
-#[derive(Debug, Default)]
-pub(crate) struct MapDraft {
-    pub(crate) cases: Vec<(MapPattern, Value)>,
-    pub(crate) default: Value,
-}
 
 /// Maps and secrets that are being put together, and where they stand.
 #[derive(Default)]
@@ -88,7 +82,7 @@ impl ExpressionsDraft {
             let message = format!("the secret `{name}` is given twice");
             let finding = ConfigFinding::new(setting.span.clone(), message, "again here");
             let finding = finding.related(other.clone(), first.clone(), "first here");
-            return ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            return diagnostics.error(source, finding);
         }
         self.secrets.push((name, file, source.clone(), setting.span.clone()));
     }
@@ -116,7 +110,7 @@ impl ExpressionsDraft {
                     None => format!("add `secret \"{name}\" \"/etc/tailcoat/{name}\"` at the top level"),
                 };
                 let finding = ConfigFinding::new(span.clone(), format!("there is no {kind} `{name}`"), "in here");
-                ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help));
+                diagnostics.error(source, finding.help(help));
             }
         }
         for (index, fault) in bind(&maps, references.iter().map(|(.., reference)| reference)) {
@@ -133,7 +127,7 @@ impl ExpressionsDraft {
                         .help("use fewer maps in each other".to_owned())
                 }
             };
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            diagnostics.error(source, finding);
         }
     }
 
@@ -163,7 +157,7 @@ impl ExpressionsDraft {
             };
             let finding = ConfigFinding::new(span.clone(), format!("{}: {message}", file.display()), "in this file");
             let help = "write the secret into the file, readable for the server's user alone".to_owned();
-            ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help).denied(is_denied));
+            diagnostics.error(source, finding.help(help).denied(is_denied));
         }
         secrets
     }

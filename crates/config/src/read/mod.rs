@@ -6,18 +6,19 @@ pub(crate) mod draft;
 mod environment;
 pub(crate) mod expressions;
 pub(crate) mod reuse;
-pub(crate) mod suggest;
+pub(crate) mod rules;
+pub(crate) mod text_map;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
+use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics};
 use crate::manual::lookup::one_of_places;
 use crate::options::{
     OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, foreign, places_of, renamed, spellings,
 };
 use crate::parts::OptionalPart;
-use crate::read::suggest::nearest;
+use crate::suggest::nearest;
 use crate::text::kdl::{KdlDocument, KdlEntry, KdlValue, ParsedNode};
 use crate::value::{self, Values};
 
@@ -37,38 +38,6 @@ pub(crate) struct Setting<'d> {
     /// True if its values are valid.
     pub(crate) is_whole: bool,
     pub(crate) children: Option<&'d KdlDocument>,
-}
-
-/// An error at this place of the text.
-pub(crate) struct ConfigFinding {
-    pub(crate) span: Range<usize>,
-    pub(crate) message: String,
-    pub(crate) label: &'static str,
-    pub(crate) help: Option<String>,
-    pub(crate) related: Option<(Arc<ConfigSource>, Range<usize>, String)>,
-    /// True if the process lacks the permission for a file.
-    pub(crate) is_denied: bool,
-}
-
-impl ConfigFinding {
-    pub(crate) fn new(span: Range<usize>, message: impl Into<String>, label: &'static str) -> Self {
-        Self { span, message: message.into(), label, help: None, related: None, is_denied: false }
-    }
-
-    pub(crate) fn help(mut self, help: impl Into<Option<String>>) -> Self {
-        self.help = help.into();
-        self
-    }
-
-    pub(crate) fn denied(mut self, is_denied: bool) -> Self {
-        self.is_denied = is_denied;
-        self
-    }
-
-    pub(crate) fn related(mut self, source: Arc<ConfigSource>, span: Range<usize>, label: &str) -> Self {
-        self.related = Some((source, span, label.to_owned()));
-        self
-    }
 }
 
 impl ConfigReader<'_> {
@@ -120,25 +89,12 @@ impl ConfigReader<'_> {
 
     /// Notes an error.
     pub(crate) fn error(&mut self, finding: ConfigFinding) {
-        self.note(Severity::Error, finding);
+        self.diagnostics.error(&self.source, finding);
     }
 
     /// Notes a warning.
     pub(crate) fn warning(&mut self, finding: ConfigFinding) {
-        self.note(Severity::Warning, finding);
-    }
-
-    fn note(&mut self, severity: Severity, finding: ConfigFinding) {
-        self.diagnostics.push(Diagnostic {
-            source: self.source.clone(),
-            span: finding.span,
-            severity,
-            message: finding.message,
-            label: finding.label.to_owned(),
-            help: finding.help,
-            related: finding.related,
-            is_denied: finding.is_denied,
-        });
+        self.diagnostics.warning(&self.source, finding);
     }
 
     /// The option of this name, or of the new name that it has got. Notes old and unknown names.

@@ -6,10 +6,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::diagnostic::{ConfigSource, Diagnostics};
-use crate::read::suggest::nearest;
-use crate::read::{ConfigFinding, ConfigReader};
+use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics};
 use crate::regular_file::is_denied;
+use crate::suggest::nearest;
 use crate::text::kdl::{KdlDocument, KdlEntry, KdlValue, NodeOrigin, ParsedNode};
 use crate::text::{parse_document, read_bytes, to_source};
 
@@ -90,7 +89,6 @@ impl SnippetTable {
     }
 
     fn define(&mut self, source: &Arc<ConfigSource>, node: &ParsedNode, diagnostics: &mut Diagnostics) {
-        let mut reader = ConfigReader { source: source.clone(), diagnostics };
         let help = "write, for example, `snippet \"cached\" \"age\" { cache-control \"*\" \"max-age={param.age}\" }`";
         let names: Option<Vec<String>> = node
             .entries
@@ -99,7 +97,7 @@ impl SnippetTable {
             .collect();
         let (Some([name, parameters @ ..]), Some(children)) = (names.as_deref(), &node.children) else {
             let finding = ConfigFinding::new(node.span.clone(), "`snippet` needs a name and a block", "this");
-            return reader.error(finding.help(help.to_owned()));
+            return diagnostics.error(source, finding.help(help.to_owned()));
         };
         if let Some(first) = self.snippets.get(name) {
             // A text is collected with those that include it, and again when it is read.
@@ -109,7 +107,7 @@ impl SnippetTable {
             let finding =
                 ConfigFinding::new(node.span.clone(), format!("the snippet `{name}` is given twice"), "again here")
                     .related(first.source.clone(), first.span.clone(), "first here");
-            return reader.error(finding);
+            return diagnostics.error(source, finding);
         }
         let snippet = SnippetDraft {
             source: source.clone(),
@@ -171,7 +169,7 @@ impl SnippetTable {
     ) -> Vec<ParsedNode> {
         let fault = |message: String, help: String, diagnostics: &mut Diagnostics| {
             let finding = ConfigFinding::new(node.span.clone(), message, "this").help(help);
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            diagnostics.error(source, finding);
             Vec::new()
         };
         let name = node.entries.first().and_then(|entry| entry.value.as_string());
@@ -220,7 +218,7 @@ impl SnippetTable {
             let help = nearest(&parameter, &known)
                 .map_or("name it after the snippet's name".into(), |near| format!("did you mean `{near}`?"));
             let finding = ConfigFinding::new(span, format!("the snippet has no parameter `{parameter}`"), "in here");
-            ConfigReader { source: snippet.source.clone(), diagnostics }.error(finding.help(help));
+            diagnostics.error(&snippet.source, finding.help(help));
         }
         self.expand_nodes(&snippet.source, nodes.iter(), Some(&point), is_top, diagnostics)
     }
@@ -235,7 +233,7 @@ impl SnippetTable {
     ) -> Vec<ParsedNode> {
         let fault = |message: String, is_denied: bool, diagnostics: &mut Diagnostics| {
             let finding = ConfigFinding::new(node.span.clone(), message, "included here").denied(is_denied);
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            diagnostics.error(source, finding);
         };
         let Some(pattern) = pattern_of(source, node) else {
             fault("`include` needs the name of a file".to_owned(), false, diagnostics);

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::lex::{Token, TokenKind, is_newline, tokens};
 use super::syntax::{explain_word, is_number, meant_by};
-use crate::diagnostic::ConfigSource;
-use crate::read::ConfigFinding;
+use crate::diagnostic::{ConfigFinding, ConfigSource};
 
 /// A text, or the inside of a block.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::diagnostic::{ConfigSource, Diagnostics, is_harmful};
-use crate::read::{ConfigFinding, ConfigReader};
+use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics, is_harmful};
 use crate::regular_file::open_regular;
 use kdl::KdlDocument;
 use lex::{TokenKind, tokens};
@@ -44,14 +43,14 @@ pub(crate) fn to_source(
     let invalid_at = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
     let text = if too_long { String::new() } else { String::from_utf8_lossy(&bytes).into_owned() };
     let source = Arc::new(ConfigSource { name: name.to_owned(), text, directory: directory.to_owned() });
-    let mut reader = ConfigReader { source: source.clone(), diagnostics };
     if too_long {
         let message = format!("the file is larger than {} MiB, which is the limit", TEXT_BYTES_MAX >> 20);
         let help =
             "many sites of one pattern are one site with `root \"/srv/{host}\"`; others can be split by `include`";
-        reader.error(ConfigFinding::new(0..0, message, "").help(help.to_owned()));
+        diagnostics.error(&source, ConfigFinding::new(0..0, message, "").help(help.to_owned()));
     } else if let Some(at) = invalid_at {
-        reader.error(
+        diagnostics.error(
+            &source,
             ConfigFinding::new(at..at, "the file is not UTF-8", "from here on").help("save it as UTF-8".to_owned()),
         );
     }
@@ -94,14 +93,13 @@ pub(crate) fn without_sites(source: &ConfigSource) -> Arc<ConfigSource> {
 /// Parses a text. What is wrong is noted. Words without the quotes that they need are taken
 /// for texts, so that whatever else is wrong is found as well.
 pub(crate) fn parse_document(source: &Arc<ConfigSource>, diagnostics: &mut Diagnostics) -> Option<KdlDocument> {
-    let mut reader = ConfigReader { source: source.clone(), diagnostics };
     if let Some(finding) = harmful_character(&source.text) {
-        reader.error(finding);
+        diagnostics.error(source, finding);
         return None;
     }
     let CheckedSyntax { findings, is_readable } = syntax::check(&source.text);
     let has_findings = !findings.is_empty();
-    findings.into_iter().for_each(|finding| reader.error(finding));
+    findings.into_iter().for_each(|finding| diagnostics.error(source, finding));
     if !is_readable {
         return None;
     }
@@ -109,7 +107,7 @@ pub(crate) fn parse_document(source: &Arc<ConfigSource>, diagnostics: &mut Diagn
         Ok(document) => Some(document),
         Err(findings) => {
             // Words that lack their quotes are reported; other mistakes may follow from them.
-            findings.into_iter().filter(|_| !has_findings).for_each(|finding| reader.error(finding));
+            findings.into_iter().filter(|_| !has_findings).for_each(|finding| diagnostics.error(source, finding));
             None
         }
     }

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::lex::{Token, TokenKind, tokens};
-use crate::diagnostic::Diagnostics;
-use crate::read::ConfigFinding;
+use crate::diagnostic::{ConfigFinding, Diagnostics};
 use crate::value::meant_size;
 
 /// Deepest nesting of blocks, and of comments. The options need two.

@@ -6,7 +6,7 @@ use super::parse::{Wrong, not_empty, parse_choice};
 use super::web::is_token;
 use super::{LOG_FORMATS, one_of};
 use crate::model::*;
-use crate::read::suggest::{did_you_mean, nearest};
+use crate::suggest::{did_you_mean, nearest};
 
 /// Fields of templates, and what they mean.
 pub const LOG_FIELDS: &[(&str, &str)] = &[

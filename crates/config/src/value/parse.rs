@@ -20,7 +20,7 @@ use super::upstream::{
 use super::web::*;
 use super::{OptionValue, ValueKind, format_duration, format_size};
 use crate::model::*;
-use crate::read::suggest::did_you_mean;
+use crate::suggest::did_you_mean;
 use crate::text::kdl::KdlValue;
 
 /// Units of sizes, in bytes.

@@ -13,8 +13,8 @@ use super::parse::{Wrong, not_empty, split_placeholders};
 use super::web::{is_token, parse_field_name, parse_field_value};
 use crate::model::PathPattern;
 use crate::model::rules::*;
-use crate::read::suggest::{did_you_mean, nearest};
 use crate::regular_file::{is_denied, open_regular};
+use crate::suggest::{did_you_mean, nearest};
 
 /// Most bytes of a list of networks.
 const LIST_BYTES_MAX: u64 = 64 << 20;
