@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::thread;
 
+use base64ct::{Base64, Encoding};
 use tempfile::TempDir;
 
 use crate::support::waiting::{eventually, lines_of};
@@ -56,14 +57,7 @@ fn status(server: &TestServer, target: &str, fields: &str) -> String {
 
 /// Authorization field of these credentials.
 fn authorization(credentials: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::new();
-    for three in credentials.as_bytes().chunks(3) {
-        let number = three.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        let digits = (0..4).map(|at| char::from(DIGITS[(number >> (18 - 6 * at)) as usize & 63]));
-        encoded.extend(digits.take(three.len() + 1).chain("==".chars()).take(4));
-    }
-    format!("Authorization: Basic {encoded}\r\n")
+    format!("Authorization: Basic {}\r\n", Base64::encode_string(credentials.as_bytes()))
 }
 
 #[test]
