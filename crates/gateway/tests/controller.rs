@@ -290,3 +290,45 @@ fn one_replica_writes() {
     eventually("the second writes", || has_status(&api, &of_route, "ResolvedRefs", "True"));
     assert_eq!(api.writers_of_statuses(), ["a", "b"]);
 }
+
+#[test]
+fn services_and_statuses_are_written_once_and_again_if_they_are_lost() {
+    const GATEWAYS: usize = 150;
+    let api = cluster();
+    for number in 0..GATEWAYS {
+        api.put(
+            &format!("{GATEWAY_API}/namespaces/default/gateways"),
+            json!({
+                "metadata": {"name": format!("g{number}"), "namespace": "default"},
+                "spec": {"gatewayClassName": "tailcoat", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+            }),
+        );
+    }
+    let _controller = Controller::start(&api, "a");
+    let gateway = |number: usize| format!("{GATEWAY_API}/namespaces/default/gateways/g{number}");
+    let service = "api/v1/namespaces/default/services/g0-tailcoat";
+    let mut addresses = std::collections::BTreeSet::new();
+    for number in 0..GATEWAYS {
+        let address = eventually(&format!("Gateway {number} has an address"), || {
+            Some(api.get(&gateway(number))?["status"]["addresses"][0]["value"].as_str()?.to_owned())
+        });
+        assert!(addresses.insert(address), "each Gateway has an address of its own");
+    }
+    eventually("Services are there", || {
+        (0..GATEWAYS)
+            .all(|number| api.get(&format!("api/v1/namespaces/default/services/g{number}-tailcoat")).is_some())
+            .then_some(())
+    });
+    // One for its Service, and one for its status: what comes back from the API server causes no other.
+    let most =
+        api.writes().into_iter().filter(|(path, _)| path.contains("/gateways/g")).max_by_key(|(_, count)| *count);
+    assert_eq!(most.map(|(_, count)| count), Some(1), "writes of a Gateway's status");
+    assert_eq!(api.writes().get(service), Some(&1));
+
+    api.delete(service);
+    eventually("the Service is back", || api.get(service));
+    let mut object = api.get(&gateway(1)).unwrap();
+    object["status"] = json!({"addresses": []});
+    api.put_status(&gateway(1), object);
+    eventually("the status is back", || has_status(&api, &gateway(1), "Programmed", "True"));
+}

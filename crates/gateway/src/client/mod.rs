@@ -3,7 +3,7 @@
 mod access;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,6 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -52,8 +51,8 @@ pub(crate) enum ClientError {
 pub(crate) struct Client {
     access: Access,
     tls: Option<TlsConnector>,
-    /// Connection for requests other than watches.
-    kept: Mutex<Option<SendRequest<Full<Bytes>>>>,
+    /// Idle connections for requests other than watches.
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
     /// Requests sent so far.
     requests: std::sync::atomic::AtomicU64,
 }
@@ -91,7 +90,7 @@ impl Client {
     /// Certificates are not valid.
     pub(crate) fn new(access: Access) -> Result<Arc<Self>, String> {
         let tls = access.tls()?.map(|config| TlsConnector::from(Arc::new(config)));
-        Ok(Arc::new(Self { access, tls, kept: Mutex::default(), requests: Default::default() }))
+        Ok(Arc::new(Self { access, tls, idle: Mutex::default(), requests: Default::default() }))
     }
 
     /// Requests sent so far.
@@ -138,7 +137,7 @@ impl Client {
         request.body(Full::new(bytes)).map_err(unreachable)
     }
 
-    /// Sends a request, on the kept connection if it is still open.
+    /// Sends a request on an idle connection, or on a new one. There are as many as requests have run side by side.
     async fn send(
         &self,
         method: Method,
@@ -146,18 +145,23 @@ impl Client {
         content: Option<(&'static str, Bytes)>,
     ) -> Result<Value, ClientError> {
         let all = async {
-            let mut kept = self.kept.lock().await;
-            let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
+            let mut sender = match self.take_idle() {
                 Some(sender) => sender,
                 None => self.connect().await?,
             };
             sender.ready().await.map_err(unreachable)?;
             let response = sender.send_request(self.request(method, path, content)?).await.map_err(unreachable)?;
             let value = read(response).await;
-            *kept = Some(sender);
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
             value
         };
         timeout(REQUEST_TIMEOUT, all).await.map_err(|_| unreachable("time-out"))?
+    }
+
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|sender| !sender.is_closed());
+        idle.pop()
     }
 
     /// Gets a resource or a page of a list.

@@ -4,33 +4,29 @@
 
 mod channel;
 mod leader;
+mod pending;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use routes::{Change, Snapshot};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 
 use self::channel::Hub;
 use self::leader::Leadership;
+use self::pending::PendingChanges;
 use self::writer::Writes;
 use crate::client::{Access, Client, Event, watch};
 pub use crate::objects::Key;
 use crate::objects::{Kind, Objects};
 use crate::translate::{Addresses, Frame, Translation, service_endpoints, translate};
-
-/// Quiet time after a change before it is translated, so that a burst is one translation.
-const SETTLE: Duration = Duration::from_millis(20);
-
-/// Longest time that a burst delays a translation.
-const SETTLE_MAX: Duration = Duration::from_millis(200);
 
 /// Events that wait to be read, at most; watches wait for room.
 const EVENTS_MAX: usize = 1_024;
@@ -91,12 +87,10 @@ pub(crate) fn now() -> String {
 
 /// State of a replica.
 struct State {
-    settings: Settings,
+    settings: Arc<Settings>,
     objects: Objects,
     /// Kinds that were not listed yet.
     missing: BTreeSet<Kind>,
-    /// Generations of resources: a change that leaves it is one of the status or of metadata.
-    generations: HashMap<(Kind, Key), i64>,
     /// Kinds whose watches fail, with the reason that was logged.
     failing: BTreeMap<Kind, String>,
     translation: Translation,
@@ -105,17 +99,6 @@ struct State {
     /// Errors of servers that the last translation has regarded.
     errors: BTreeMap<String, String>,
     writes: Writes,
-}
-
-/// Changes since the last translation.
-#[derive(Debug, Default)]
-struct Pending {
-    is_all: bool,
-    services: BTreeSet<Key>,
-    /// Time of the first change.
-    since: Option<Instant>,
-    /// Time of the last change.
-    last: Option<Instant>,
 }
 
 /// Runs the controller until the process ends.
@@ -132,10 +115,9 @@ pub async fn run(settings: Settings) -> Result<(), ControllerError> {
     let leadership = Leadership::start(&client, &settings);
     let state = State {
         writes: Writes::new(client),
-        settings,
+        settings: Arc::new(settings),
         objects: Objects::default(),
         missing: Kind::all().collect(),
-        generations: HashMap::new(),
         failing: BTreeMap::new(),
         translation: Translation::default(),
         revision: 0,
@@ -148,10 +130,12 @@ pub async fn run(settings: Settings) -> Result<(), ControllerError> {
 
 impl State {
     async fn run(mut self, mut events: mpsc::Receiver<Event>, mut leadership: watch::Receiver<bool>) {
-        let mut pending = Pending::default();
+        let mut pending = PendingChanges::default();
         let mut errors = self.hub.errors();
+        let mut running: Option<JoinHandle<Translation>> = None;
         loop {
-            let due = pending.due().unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
+            // Routes of half a cluster would take away those of the other half.
+            let due = pending.due().filter(|_| self.missing.is_empty());
             tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => self.on_event(event, &mut pending),
@@ -167,27 +151,36 @@ impl State {
                     let changed = errors.borrow_and_update().clone();
                     if changed != self.errors {
                         self.errors = changed;
-                        pending.note_all();
+                        pending.note_all(Instant::now());
                     }
                 }
-                () = sleep_until(due), if pending.since.is_some() => {
-                    let pending = std::mem::take(&mut pending);
-                    // Routes of half a cluster would take away those of the other half.
-                    if self.missing.is_empty() {
-                        self.update(&pending);
+                result = finished(&mut running) => {
+                    running = None;
+                    self.on_translated(result, &mut pending);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    let now = Instant::now();
+                    if let Some(services) = pending.take_services(now) {
+                        let change = self.change_endpoints(&services);
+                        if !change.is_empty() {
+                            self.send(change);
+                        }
+                    }
+                    if running.is_none() && pending.start_all(now) {
+                        running = Some(self.start_translation());
                     }
                 }
             }
         }
     }
 
-    fn on_event(&mut self, event: Event, pending: &mut Pending) {
+    fn on_event(&mut self, event: Event, pending: &mut PendingChanges) {
         match event {
             Event::Listed(kind, items) => {
                 self.failing.remove(&kind);
                 let mut gone: BTreeSet<Key> = self.objects.keys(kind).into_iter().collect();
                 for item in items {
-                    if let Some(key) = self.insert(kind, item) {
+                    if let Some((key, _)) = self.insert(kind, item) {
                         gone.remove(&key);
                     }
                 }
@@ -195,18 +188,16 @@ impl State {
                     self.objects.remove(kind, &key);
                 }
                 self.missing.remove(&kind);
-                if self.missing.is_empty() {
-                    pending.note_all();
-                }
+                pending.note_all(Instant::now());
             }
             Event::Applied(kind, value) => {
-                let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
-                let Some(key) = self.insert(kind, value) else { return };
-                let before = self.generations.insert((kind, key.clone()), generation);
                 // Statuses that this controller writes come back as changes.
-                let is_status_alone = before == Some(generation) && generation > 0 && kind.has_status_of_ours();
-                if !is_status_alone {
+                let Some((key, is_changed)) = self.insert(kind, value) else { return };
+                if is_changed {
                     self.note(kind, &key, pending);
+                } else if self.writes.on_status(&self.objects, &self.translation, kind, &key) {
+                    // Entries of other controllers in the new status stay.
+                    pending.note_all(Instant::now());
                 }
             }
             Event::Deleted(kind, value) => {
@@ -215,7 +206,6 @@ impl State {
                 let key = Key::new(text("namespace"), text("name"));
                 self.note(kind, &key, pending);
                 self.objects.remove(kind, &key);
-                self.generations.remove(&(kind, key));
             }
             Event::Failed(kind, reason) => {
                 if self.failing.get(&kind) != Some(&reason) {
@@ -226,9 +216,9 @@ impl State {
         }
     }
 
-    fn insert(&mut self, kind: Kind, value: serde_json::Value) -> Option<Key> {
+    fn insert(&mut self, kind: Kind, value: serde_json::Value) -> Option<(Key, bool)> {
         match self.objects.insert(kind, value) {
-            Ok(key) => Some(key),
+            Ok(inserted) => Some(inserted),
             Err(error) => {
                 log(format_args!("a resource of kind {} is ignored: {error}", kind.name()));
                 None
@@ -236,42 +226,62 @@ impl State {
         }
     }
 
-    fn note(&self, kind: Kind, key: &Key, pending: &mut Pending) {
-        if kind == Kind::EndpointSlice {
+    fn note(&self, kind: Kind, key: &Key, pending: &mut PendingChanges) {
+        let now = Instant::now();
+        if kind != Kind::EndpointSlice {
+            pending.note_all(now);
+        } else if let Some(service) = self.objects.service_of_slice(key)
+            // A translation that runs may lead routes to any service.
+            && (pending.is_translating() || self.translation.by_service.contains_key(service))
+        {
             // Endpoints change neither routes nor statuses.
-            if let Some(service) = self.objects.service_of_slice(key)
-                && self.translation.by_service.contains_key(service)
-            {
-                pending.note_service(service.clone());
-            }
-            return;
+            pending.note_service(service.clone(), now);
         }
-        // Most secrets and ConfigMaps of a cluster have nothing to do with Gateways.
-        pending.note_all();
     }
 
-    fn update(&mut self, pending: &Pending) {
-        let before_revision = self.revision;
-        let change = if pending.is_all {
+    /// Starts a translation of all resources as they are now, on a thread of its own: with those of a large cluster it
+    /// takes so long that Leases and endpoints cannot wait for it.
+    fn start_translation(&self) -> JoinHandle<Translation> {
+        let (objects, settings, errors) = (self.objects.clone(), Arc::clone(&self.settings), self.errors.clone());
+        let assigned = Arc::clone(&self.translation.assigned);
+        spawn_blocking(move || {
             let now = now();
             let frame = Frame {
-                controller: &self.settings.controller,
-                addresses: &self.settings.addresses,
-                ingress_gateway: self.settings.ingress_gateway.as_ref(),
+                controller: &settings.controller,
+                addresses: &settings.addresses,
+                assigned: &assigned,
+                ingress_gateway: settings.ingress_gateway.as_ref(),
                 now: &now,
-                errors: &self.errors,
+                errors: &errors,
             };
-            let translation = translate(&self.objects, &frame);
-            let change = translation.snapshot.change_from(&self.translation.snapshot);
-            self.translation = translation;
-            self.writes.set(&self.objects, &self.translation);
-            change
-        } else {
-            self.change_endpoints(&pending.services)
+            translate(&objects, &frame)
+        })
+    }
+
+    fn on_translated(&mut self, result: Result<Translation, JoinError>, pending: &mut PendingChanges) {
+        let now = Instant::now();
+        let changed_meanwhile = pending.end_all(now);
+        let mut translation = match result {
+            Ok(translation) => translation,
+            Err(error) => {
+                log(format_args!("a translation failed, and its changes have no effect: {error}"));
+                return;
+            }
         };
-        if change.is_empty() && before_revision > 0 {
-            return;
+        for service in &changed_meanwhile {
+            let Some(backends) = translation.by_service.get(service) else { continue };
+            translation.snapshot.endpoints.extend(service_endpoints(&self.objects, service, backends));
         }
+        let change = translation.snapshot.change_from(&self.translation.snapshot);
+        self.translation = translation;
+        self.writes.set(&self.objects, &self.translation);
+        // The first snapshot is sent even if it is empty.
+        if self.revision == 0 || !change.is_empty() {
+            self.send(change);
+        }
+    }
+
+    fn send(&mut self, change: Change) {
         self.revision += 1;
         self.hub.send(&self.translation.snapshot, self.revision, change);
     }
@@ -293,25 +303,10 @@ impl State {
     }
 }
 
-impl Pending {
-    fn note(&mut self) {
-        let now = Instant::now();
-        self.since.get_or_insert(now);
-        self.last = Some(now);
-    }
-
-    fn note_all(&mut self) {
-        self.is_all = true;
-        self.note();
-    }
-
-    fn note_service(&mut self, service: Key) {
-        self.services.insert(service);
-        self.note();
-    }
-
-    /// Time of the translation.
-    fn due(&self) -> Option<Instant> {
-        Some((self.last? + SETTLE).min(self.since? + SETTLE_MAX))
+/// Waits for a translation, or for ever if none runs.
+async fn finished(running: &mut Option<JoinHandle<Translation>>) -> Result<Translation, JoinError> {
+    match running {
+        Some(running) => running.await,
+        None => std::future::pending().await,
     }
 }

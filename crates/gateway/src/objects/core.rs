@@ -13,7 +13,7 @@ use super::{Key, Meta};
 const SECRET_KEYS: [&str; 4] = ["tls.crt", "tls.key", "ca.crt", "auth"];
 
 /// A service.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Service {
     pub(crate) metadata: Meta,
@@ -21,7 +21,7 @@ pub(crate) struct Service {
     pub(crate) status: Value,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ServiceSpec {
     pub(crate) r#type: String,
@@ -31,7 +31,7 @@ pub(crate) struct ServiceSpec {
 }
 
 /// A port of a service.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ServicePort {
     pub(crate) name: String,
@@ -42,7 +42,7 @@ pub(crate) struct ServicePort {
 }
 
 /// Endpoints of a service.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct EndpointSlice {
     pub(crate) metadata: Meta,
@@ -51,14 +51,14 @@ pub(crate) struct EndpointSlice {
     pub(crate) ports: Vec<SlicePort>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct SliceEndpoint {
     pub(crate) addresses: Vec<String>,
     pub(crate) conditions: EndpointConditions,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct EndpointConditions {
     pub(crate) ready: Option<bool>,
@@ -66,7 +66,7 @@ pub(crate) struct EndpointConditions {
     pub(crate) terminating: Option<bool>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct SlicePort {
     pub(crate) name: String,
@@ -74,7 +74,7 @@ pub(crate) struct SlicePort {
 }
 
 /// A secret, reduced to the keys that matter here.
-#[derive(Clone, Default, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct KubeSecret {
     pub(crate) metadata: Meta,
@@ -84,7 +84,7 @@ pub(crate) struct KubeSecret {
 }
 
 /// A ConfigMap, reduced to certificates of CAs.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConfigMap {
     pub(crate) metadata: Meta,
@@ -92,7 +92,7 @@ pub(crate) struct ConfigMap {
 }
 
 /// A namespace.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Namespace {
     pub(crate) metadata: Meta,

@@ -76,11 +76,6 @@ impl Kind {
         self.row().3
     }
 
-    /// True if this controller writes its status, and reads only its specification, whose changes have a new generation.
-    pub(crate) fn has_status_of_ours(self) -> bool {
-        self.api().starts_with("apis/gateway.")
-    }
-
     /// True if a cluster without this kind is served all the same.
     pub(crate) fn is_optional(self) -> bool {
         self.row().4

@@ -29,7 +29,7 @@ pub struct Key {
 }
 
 /// Metadata of a resource.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Meta {
     pub(crate) name: String,
@@ -141,44 +141,77 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
+/// Replaces a resource. Returns true unless it was there and is the same.
+fn replace<T>(map: &mut ResourceMap<T>, key: Key, new: Arc<T>, is_same: impl Fn(&T, &T) -> bool) -> bool {
+    let before = map.insert(key, Arc::clone(&new));
+    before.is_none_or(|before| !is_same(&before, &new))
+}
+
+/// Replaces a resource whose specification has a generation: changes of its status alone do not count.
+fn replace_spec<Spec>(map: &mut ResourceMap<SpecResource<Spec>>, key: Key, new: Arc<SpecResource<Spec>>) -> bool {
+    replace(map, key, new, |one, other| one.metadata.generation > 0 && one.metadata == other.metadata)
+}
+
 impl Objects {
-    /// Adds or replaces a resource.
+    /// Adds or replaces a resource. Returns its name, and true unless it is as it was, apart from a status that this
+    /// controller writes.
     ///
     /// # Errors
     /// A field has another type than its API defines.
-    pub(crate) fn insert(&mut self, kind: Kind, value: Value) -> Result<Key, String> {
+    pub(crate) fn insert(&mut self, kind: Kind, value: Value) -> Result<(Key, bool), String> {
         let mut metadata = value.get("metadata").cloned().unwrap_or_default();
         remove_nulls(&mut metadata);
         let key = serde_json::from_value::<Meta>(metadata).map_err(|error| error.to_string())?.key();
         let at = key.clone();
-        match kind {
-            Kind::GatewayClass => drop(self.gateway_classes.insert(at, read(value)?)),
-            Kind::Gateway => drop(self.gateways.insert(at, read(value)?)),
-            Kind::ListenerSet => drop(self.listener_sets.insert(at, read(value)?)),
-            Kind::HttpRoute => drop(self.http_routes.insert(at, read(value)?)),
-            Kind::GrpcRoute => drop(self.grpc_routes.insert(at, read(value)?)),
-            Kind::TlsRoute => drop(self.tls_routes.insert(at, read(value)?)),
-            Kind::TcpRoute => drop(self.tcp_routes.insert(at, read(value)?)),
-            Kind::UdpRoute => drop(self.udp_routes.insert(at, read(value)?)),
-            Kind::ReferenceGrant => drop(self.reference_grants.insert(at, read(value)?)),
-            Kind::BackendTlsPolicy => drop(self.backend_tls_policies.insert(at, read(value)?)),
-            Kind::TrafficPolicy => drop(self.traffic_policies.insert(at, read(value)?)),
-            Kind::Service => drop(self.services.insert(at, read(value)?)),
-            Kind::Secret => drop(self.secrets.insert(at, read::<KubeSecret>(value).map(KubeSecret::reduced)?)),
-            Kind::ConfigMap => drop(self.config_maps.insert(at, read::<ConfigMap>(value).map(ConfigMap::reduced)?)),
-            Kind::Namespace => drop(self.namespaces.insert(at, read(value)?)),
-            Kind::Ingress => drop(self.ingresses.insert(at, read(value)?)),
-            Kind::IngressClass => drop(self.ingress_classes.insert(at, read(value)?)),
+        let is_changed = match kind {
+            Kind::GatewayClass => replace_spec(&mut self.gateway_classes, at, read(value)?),
+            Kind::Gateway => replace_spec(&mut self.gateways, at, read(value)?),
+            Kind::ListenerSet => replace_spec(&mut self.listener_sets, at, read(value)?),
+            Kind::HttpRoute => replace_spec(&mut self.http_routes, at, read(value)?),
+            Kind::GrpcRoute => replace_spec(&mut self.grpc_routes, at, read(value)?),
+            Kind::TlsRoute => replace_spec(&mut self.tls_routes, at, read(value)?),
+            Kind::TcpRoute => replace_spec(&mut self.tcp_routes, at, read(value)?),
+            Kind::UdpRoute => replace_spec(&mut self.udp_routes, at, read(value)?),
+            Kind::ReferenceGrant => replace_spec(&mut self.reference_grants, at, read(value)?),
+            Kind::BackendTlsPolicy => replace_spec(&mut self.backend_tls_policies, at, read(value)?),
+            Kind::TrafficPolicy => {
+                let is_same = |one: &TrafficPolicy, other: &TrafficPolicy| {
+                    one.metadata == other.metadata && one.spec == other.spec
+                };
+                replace(&mut self.traffic_policies, at, read(value)?, is_same)
+            }
+            Kind::Service => replace(&mut self.services, at, read(value)?, PartialEq::eq),
+            Kind::Secret => {
+                let secret = read::<KubeSecret>(value).map(KubeSecret::reduced)?;
+                replace(&mut self.secrets, at, secret, PartialEq::eq)
+            }
+            Kind::ConfigMap => {
+                let map = read::<ConfigMap>(value).map(ConfigMap::reduced)?;
+                replace(&mut self.config_maps, at, map, PartialEq::eq)
+            }
+            Kind::Namespace => replace(&mut self.namespaces, at, read(value)?, PartialEq::eq),
+            Kind::Ingress => {
+                let is_same = |one: &Ingress, other: &Ingress| one.metadata == other.metadata && one.spec == other.spec;
+                replace(&mut self.ingresses, at, read(value)?, is_same)
+            }
+            Kind::IngressClass => replace(&mut self.ingress_classes, at, read(value)?, PartialEq::eq),
             Kind::EndpointSlice => {
                 let slice: Arc<EndpointSlice> = read(value)?;
-                self.remove(kind, &key);
-                if let Some(service) = slice.service() {
-                    self.slice_services.insert(key.clone(), service.clone());
-                    self.endpoint_slices.entry(service).or_default().insert(at, slice);
+                let service = slice.service();
+                if self.slice_services.get(&key) != service.as_ref() {
+                    self.remove(kind, &key);
+                }
+                match service {
+                    Some(service) => {
+                        self.slice_services.insert(key.clone(), service.clone());
+                        let slices = self.endpoint_slices.entry(service).or_default();
+                        replace(slices, at, slice, PartialEq::eq)
+                    }
+                    None => false,
                 }
             }
-        }
-        Ok(key)
+        };
+        Ok((key, is_changed))
     }
 
     /// Removes a resource.

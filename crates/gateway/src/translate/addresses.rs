@@ -14,7 +14,7 @@ use crate::objects::{AddressSpec, GatewaySpec, Key, Objects, SpecResource};
 /// First port of servers for Gateways with services. Those below are for the container's own use.
 const TARGET_PORT_MIN: u16 = 10_000;
 
-/// Addresses of a pool that are looked at, at most, for one Gateway.
+/// Addresses of a pool that are looked at, at most.
 const POOL_LOOKS_MAX: usize = 1 << 16;
 
 /// Label of the resources that belong to a Gateway (GEP-1762).
@@ -49,18 +49,45 @@ pub(crate) struct Assigned {
     pub(crate) problem: Option<(&'static str, String)>,
 }
 
+/// Addresses of all Gateways.
+pub(crate) type Assignments = BTreeMap<Key, Assigned>;
+
 /// Addresses and ports in use.
-#[derive(Debug)]
 pub(crate) struct Book<'a> {
     addresses: &'a Addresses,
+    before: &'a Assignments,
     taken: BTreeMap<IpAddr, Key>,
+    /// The least address of each Gateway.
+    of_gateways: BTreeMap<Key, IpAddr>,
+    /// Addresses of the pool that were not looked at yet.
+    rest: Box<dyn Iterator<Item = IpAddr> + 'a>,
     ports_taken: BTreeSet<u16>,
+    /// Ports that were not looked at yet.
+    ports_rest: std::ops::RangeInclusive<u16>,
 }
 
 impl<'a> Book<'a> {
-    /// Notes what Gateways have already.
-    pub(crate) fn new(addresses: &'a Addresses, objects: &Objects, gateways: &[&SpecResource<GatewaySpec>]) -> Self {
-        let mut book = Self { addresses, taken: BTreeMap::new(), ports_taken: BTreeSet::new() };
+    /// Notes what Gateways have already, by their statuses and by the translation before, whose statuses may not be
+    /// stored yet.
+    pub(crate) fn new(
+        addresses: &'a Addresses,
+        before: &'a Assignments,
+        objects: &Objects,
+        gateways: &[&SpecResource<GatewaySpec>],
+    ) -> Self {
+        let pool = match addresses {
+            Addresses::Pool(pool) => pool.as_slice(),
+            Addresses::Services { .. } => &[],
+        };
+        let mut book = Self {
+            addresses,
+            before,
+            taken: BTreeMap::new(),
+            of_gateways: BTreeMap::new(),
+            rest: Box::new(pool.iter().flat_map(|network| network.hosts()).take(POOL_LOOKS_MAX)),
+            ports_taken: BTreeSet::new(),
+            ports_rest: TARGET_PORT_MIN..=u16::MAX,
+        };
         // A wish is stronger than a habit.
         for gateway in gateways {
             for wish in gateway.spec.addresses.iter().filter_map(|wish| wish.value.parse().ok()) {
@@ -71,14 +98,21 @@ impl<'a> Book<'a> {
         }
         for gateway in gateways.iter().filter(|gateway| gateway.spec.addresses.iter().all(|wish| wish.value.is_empty()))
         {
-            if let Some(address) = stored(&gateway.status).filter(|address| book.has(*address)) {
-                book.taken.entry(address).or_insert_with(|| gateway.metadata.key());
+            let key = gateway.metadata.key();
+            let known = || before.get(&key)?.bind.first().copied();
+            if let Some(address) = stored(&gateway.status).or_else(known).filter(|address| book.has(*address)) {
+                book.taken.entry(address).or_insert(key);
             }
+        }
+        for (address, gateway) in &book.taken {
+            book.of_gateways.entry(gateway.clone()).or_insert(*address);
         }
         for service in objects.services.values().filter(|it| it.metadata.labels.contains_key(GATEWAY_LABEL)) {
             let ports = service.spec.ports.iter().filter_map(|port| port.target_port.as_u64());
             book.ports_taken.extend(ports.filter_map(|port| u16::try_from(port).ok()));
         }
+        let of_before = gateways.iter().filter_map(|gateway| before.get(&gateway.metadata.key()));
+        book.ports_taken.extend(of_before.flat_map(|assigned| assigned.target_ports.values().copied()));
         book
     }
 
@@ -124,21 +158,12 @@ impl<'a> Book<'a> {
         if !wishes.is_empty() {
             return assigned;
         }
-        let known = self.taken.iter().find(|(_, of)| **of == key).map(|(address, _)| *address);
-        match known.or_else(|| self.free()) {
-            Some(address) => {
-                self.taken.insert(address, key);
-                assigned.add(address);
-            }
+        let known = self.of_gateways.get(&key).copied();
+        match known.or_else(|| self.rest.by_ref().find(|address| !self.taken.contains_key(address))) {
+            Some(address) => assigned.add(address),
             None => assigned.problem = Some(("AddressNotAssigned", "the pool has no free address".to_owned())),
         }
         assigned
-    }
-
-    fn free(&self) -> Option<IpAddr> {
-        let Addresses::Pool(pool) = self.addresses else { return None };
-        let all = pool.iter().flat_map(|network| network.hosts());
-        all.take(POOL_LOOKS_MAX).find(|address| !self.taken.contains_key(address))
     }
 
     fn assign_of_service(
@@ -149,18 +174,19 @@ impl<'a> Book<'a> {
     ) -> Assigned {
         let mut assigned = Assigned::default();
         let service = objects.services.get(&service_key(gateway));
+        let before = self.before.get(&gateway.metadata.key());
         for &(port, transport) in ports {
             let is_it = |it: &&crate::objects::ServicePort| {
                 it.port == port && it.protocol.as_deref().unwrap_or("TCP") == transport
             };
             let known = service.and_then(|service| service.spec.ports.iter().find(is_it));
             let known = known.and_then(|known| u16::try_from(known.target_port.as_u64()?).ok());
-            let target = known.or_else(|| (TARGET_PORT_MIN..=u16::MAX).find(|port| !self.ports_taken.contains(port)));
+            let known = known.or_else(|| before?.target_ports.get(&(port, transport)).copied());
+            let target = known.or_else(|| self.ports_rest.find(|port| !self.ports_taken.contains(port)));
             let Some(target) = target else {
                 assigned.problem = Some(("NoResources", "the servers have no free port".to_owned()));
                 continue;
             };
-            self.ports_taken.insert(target);
             assigned.target_ports.insert((port, transport), target);
         }
         let Some(service) = service else {

@@ -46,7 +46,7 @@ pub(crate) fn collect<'a>(context: &Context<'a>, classes: &BTreeSet<&str>) -> BT
         objects.gateways.values().filter(|it| classes.contains(it.spec.gateway_class_name.as_str())).collect();
     ours.sort_by_key(|gateway| gateway.metadata.age());
     let plain: Vec<&SpecResource<GatewaySpec>> = ours.iter().map(|gateway| &***gateway).collect();
-    let mut book = Book::new(context.frame.addresses, objects, &plain);
+    let mut book = Book::new(context.frame.addresses, context.frame.assigned, objects, &plain);
     let mut gateways = BTreeMap::new();
     for object in ours {
         let key = object.metadata.key();

@@ -16,11 +16,13 @@ mod streams;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use routes::{BackendTls, Endpoint, Snapshot};
 use serde_json::{Value, json};
 
 pub use self::addresses::Addresses;
+pub(crate) use self::addresses::Assignments;
 use self::attach::RouteKind;
 use self::backends::{Backends, TlsPolicies};
 use self::policies::Policies;
@@ -86,6 +88,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) controller: &'a str,
     /// Origin of the addresses of Gateways.
     pub(crate) addresses: &'a Addresses,
+    /// Addresses that Gateways got by the translation before.
+    pub(crate) assigned: &'a Assignments,
     /// Gateway that serves Ingresses; `None` serves none.
     pub(crate) ingress_gateway: Option<&'a Key>,
     /// Time, in the form of RFC 3339.
@@ -99,6 +103,8 @@ pub(crate) struct Frame<'a> {
 pub(crate) struct Translation {
     pub(crate) snapshot: Snapshot,
     pub(crate) statuses: Statuses,
+    /// Addresses of Gateways.
+    pub(crate) assigned: Arc<Assignments>,
     /// Services that must exist.
     pub(crate) services: BTreeMap<Key, Value>,
     /// Backends of each service, with their ports: what changed endpoints of the service change.
@@ -159,6 +165,8 @@ pub(crate) fn translate(objects: &Objects, frame: &Frame<'_>) -> Translation {
     policies.write_statuses(&context, &gateways, statuses);
     backends::write_tls_statuses(&context, &judged, &backends.gateways, statuses);
     snapshot.backends = backends.backends;
+    let assigned = gateways.into_iter().map(|(key, gateway)| (key, gateway.assigned));
+    translation.assigned = Arc::new(assigned.collect());
     for (service, of_service) in &backends.by_service {
         snapshot.endpoints.extend(service_endpoints(objects, service, of_service));
     }
@@ -180,8 +188,7 @@ pub(crate) fn service_endpoints(
 
 /// Names of this controller's classes that are accepted.
 fn classes<'a>(context: &Context<'a>, statuses: &mut Statuses) -> BTreeSet<&'a str> {
-    let ours =
-        |class: &&std::sync::Arc<SpecResource<GatewayClassSpec>>| class.spec.controller_name == context.controller();
+    let ours = |class: &&Arc<SpecResource<GatewayClassSpec>>| class.spec.controller_name == context.controller();
     let mut accepted = BTreeSet::new();
     for class in context.objects.gateway_classes.values().filter(ours) {
         let condition = match &class.spec.parameters_ref {

@@ -48,16 +48,18 @@ fn read(names: &[&str]) -> Objects {
 
 fn run(objects: &Objects, errors: &BTreeMap<String, String>) -> Translation {
     let addresses = Addresses::Pool(vec!["127.100.0.0/24".parse().unwrap()]);
-    translate(
-        objects,
-        &Frame {
-            controller: CONTROLLER,
-            addresses: &addresses,
-            ingress_gateway: None,
-            now: "2026-01-01T00:00:00Z",
-            errors,
-        },
-    )
+    run_after(&Translation::default(), objects, &addresses, errors)
+}
+
+fn run_after(
+    before: &Translation,
+    objects: &Objects,
+    addresses: &Addresses,
+    errors: &BTreeMap<String, String>,
+) -> Translation {
+    let assigned = &before.assigned;
+    let now = "2026-01-01T00:00:00Z";
+    translate(objects, &Frame { controller: CONTROLLER, addresses, assigned, ingress_gateway: None, now, errors })
 }
 
 /// Finds `KIND NAMESPACE/NAME [LISTENER or PARENT]` in statuses, and returns `STATUS REASON` of a condition.
@@ -564,19 +566,7 @@ fn services_give_each_gateway_ports_of_its_own() {
     let objects = read(&["base"]);
     let selector = BTreeMap::from([("app".to_owned(), "tailcoat".to_owned())]);
     let addresses = Addresses::Services { r#type: "LoadBalancer".to_owned(), selector };
-    let errors = BTreeMap::new();
-    let translate = |objects: &Objects| {
-        translate(
-            objects,
-            &Frame {
-                controller: CONTROLLER,
-                addresses: &addresses,
-                ingress_gateway: None,
-                now: "2026-01-01T00:00:00Z",
-                errors: &errors,
-            },
-        )
-    };
+    let translate = |objects: &Objects| run_after(&Translation::default(), objects, &addresses, &BTreeMap::new());
     let first = translate(&objects);
     let ports: std::collections::BTreeSet<u16> = first.snapshot.listeners.values().map(|it| it.port).collect();
     assert_eq!(ports.len(), first.services.len(), "each of these Gateways has one port");
@@ -597,6 +587,51 @@ fn services_give_each_gateway_ports_of_its_own() {
     assert_eq!(condition(&second, gateway, "Programmed"), "True Programmed");
     let status = &second.statuses.0[&(Kind::Gateway, Key::new(INFRA, "same-namespace"))];
     assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "192.0.2.7"}]));
+}
+
+fn gateway(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": INFRA, "generation": 1},
+        "spec": {"gatewayClassName": "tailcoat", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+    })
+}
+
+/// Nothing that the translation before has given is stored yet: a Gateway that is new takes nothing from others.
+#[test]
+fn gateways_keep_addresses_that_are_not_stored_yet() {
+    let services = Addresses::Services { r#type: "ClusterIP".to_owned(), selector: BTreeMap::new() };
+    let pool = Addresses::Pool(vec!["127.100.0.0/29".parse().unwrap()]);
+    for addresses in [pool, services] {
+        let mut objects = read(&[]);
+        for name in ["b", "c"] {
+            objects.insert(Kind::Gateway, gateway(name)).unwrap();
+        }
+        let first = run_after(&Translation::default(), &objects, &addresses, &BTreeMap::new());
+        objects.insert(Kind::Gateway, gateway("a")).unwrap();
+        let second = run_after(&first, &objects, &addresses, &BTreeMap::new());
+        let place = |translation: &Translation, name: &str| {
+            let listener = &translation.snapshot.listeners[&format!("{INFRA}/{name}/http")];
+            (listener.addresses.clone(), listener.port)
+        };
+        assert_eq!(place(&first, "b"), place(&second, "b"));
+        assert_eq!(place(&first, "c"), place(&second, "c"));
+        let all: BTreeSet<_> = ["a", "b", "c"].map(|name| place(&second, name)).into();
+        assert_eq!(all.len(), 3, "{all:?}");
+    }
+}
+
+#[test]
+fn a_pool_has_as_many_gateways_as_addresses() {
+    let addresses = Addresses::Pool(vec!["127.100.0.0/22".parse().unwrap()]);
+    let mut objects = read(&[]);
+    for number in 0..1_023 {
+        objects.insert(Kind::Gateway, gateway(&format!("g{number:04}"))).unwrap();
+    }
+    let translation = run_after(&Translation::default(), &objects, &addresses, &BTreeMap::new());
+    let taken: BTreeSet<_> = translation.snapshot.listeners.values().map(|it| it.addresses.clone()).collect();
+    assert_eq!(taken.len(), 1_022);
+    let without = format!("Gateway {INFRA}/g1022");
+    assert_eq!(condition(&translation, &without, "Programmed"), "False AddressNotAssigned");
 }
 
 #[test]

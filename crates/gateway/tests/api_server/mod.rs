@@ -24,6 +24,8 @@ struct State {
     is_away: bool,
     /// Holders of the Lease when a status was written.
     writers: BTreeSet<String>,
+    /// Patches of each object.
+    writes: BTreeMap<String, usize>,
 }
 
 struct Watcher {
@@ -82,6 +84,16 @@ impl ApiServer {
         for connection in state.connections.drain(..) {
             let _ = connection.shutdown(std::net::Shutdown::Both);
         }
+    }
+
+    /// Replaces an object with its status.
+    pub(crate) fn put_status(&self, path: &str, object: Value) {
+        self.state.lock().unwrap().put(path, object, false);
+    }
+
+    /// Number of patches of each object, by path.
+    pub(crate) fn writes(&self) -> BTreeMap<String, usize> {
+        self.state.lock().unwrap().writes.clone()
     }
 
     pub(crate) fn writers_of_statuses(&self) -> Vec<String> {
@@ -227,26 +239,33 @@ fn answer(request: &Request, stream: &TcpStream, state: &Mutex<State>) -> bool {
             state.put(path, request.content.clone(), true);
             respond(stream, 200, &state.objects[path])
         }
-        "PATCH" => match path.strip_suffix("/status") {
-            Some(path) => {
-                let Some(mut object) = state.objects.get(path).cloned() else {
-                    return respond(stream, 404, &json!({"message": "not found"}));
-                };
-                for (name, value) in request.content["status"].as_object().unwrap() {
-                    object["status"][name.as_str()] = value.clone();
-                }
-                let lease = state.objects.get("apis/coordination.k8s.io/v1/namespaces/default/leases/tailcoat-gateway");
-                let holder = lease.map(|lease| lease["spec"]["holderIdentity"].as_str().unwrap().to_owned());
-                state.writers.extend(holder);
-                state.put(path, object, false);
-                respond(stream, 200, &state.objects[path])
-            }
-            None => {
-                state.put(path, request.content.clone(), true);
-                respond(stream, 200, &state.objects[path])
-            }
-        },
+        "PATCH" => {
+            *state.writes.entry(path.trim_end_matches("/status").to_owned()).or_default() += 1;
+            patch(request, stream, &mut state, path)
+        }
         _ => respond(stream, 405, &Value::Null),
+    }
+}
+
+fn patch(request: &Request, stream: &TcpStream, state: &mut State, path: &str) -> bool {
+    match path.strip_suffix("/status") {
+        Some(path) => {
+            let Some(mut object) = state.objects.get(path).cloned() else {
+                return respond(stream, 404, &json!({"message": "not found"}));
+            };
+            for (name, value) in request.content["status"].as_object().unwrap() {
+                object["status"][name.as_str()] = value.clone();
+            }
+            let lease = state.objects.get("apis/coordination.k8s.io/v1/namespaces/default/leases/tailcoat-gateway");
+            let holder = lease.map(|lease| lease["spec"]["holderIdentity"].as_str().unwrap().to_owned());
+            state.writers.extend(holder);
+            state.put(path, object, false);
+            respond(stream, 200, &state.objects[path])
+        }
+        None => {
+            state.put(path, request.content.clone(), true);
+            respond(stream, 200, &state.objects[path])
+        }
     }
 }
 
