@@ -177,7 +177,10 @@ impl Transmission {
                         return socket.poll_drained().map(Ok);
                     }
                 },
-                Some(Segment::File { .. }) if bytes.is_empty() => ready!(self.poll_send_file(socket, task))?,
+                Some(Segment::File { file, offset, length }) if bytes.is_empty() => {
+                    let (file, offset, length) = (Arc::clone(file), *offset, *length);
+                    ready!(self.poll_send_file(&file, offset, length, socket, task))?
+                }
                 Some(Segment::File { .. }) => ready!(socket.poll_write_more(bytes))?,
                 _ => ready!(poll_write_memory(socket, bytes, &self.tail))?,
             };
@@ -220,21 +223,24 @@ impl Transmission {
         Poll::Ready(Ok(Some(0)))
     }
 
-    /// Sends a piece of the first file; returns the number of bytes that the socket accepted.
-    fn poll_send_file(&mut self, socket: &mut Transport, task: &mut Task<'_>) -> Poll<io::Result<usize>> {
-        let Some(Segment::File { file, offset, length }) = self.tail.front() else {
-            unreachable!("called with a file in front")
-        };
-        let (file, offset, length) = (Arc::clone(file), *offset, *length);
+    /// Sends a piece of a file; returns the number of bytes that the socket accepted.
+    fn poll_send_file(
+        &mut self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        length: u64,
+        socket: &mut Transport,
+        task: &mut Task<'_>,
+    ) -> Poll<io::Result<usize>> {
         let now_ns = file_time_now_ns();
-        ready!(self.poll_resident(task, &file, offset, length, now_ns));
+        ready!(self.poll_resident(task, file, offset, length, now_ns));
         if file.is_volatile(now_ns) {
-            return poll_send_copy(socket, &file, offset, length);
+            return poll_send_copy(socket, file, offset, length);
         }
         // The last piece is read, then the file is checked, and only then the piece is sent. A complete response is
         // therefore of one version.
         if length <= LAST_PIECE_BYTES {
-            return poll_send_last(socket, &file, offset, length);
+            return poll_send_last(socket, file, offset, length);
         }
         socket.prepare_file(length)?;
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
@@ -242,7 +248,7 @@ impl Transmission {
             // The last piece must share a segment with the bytes before it.
             socket.cork(true);
         }
-        match ready!(socket.poll_send_file(&file, offset, chunk as usize))? {
+        match ready!(socket.poll_send_file(file, offset, chunk as usize))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
         }

@@ -41,6 +41,7 @@ pub use page::PageFormat;
 pub use part::content_slice;
 pub use passed_on::{PassedOn, ResponseFilter};
 pub use request::OwnedRequest;
+pub(crate) use response::ProducedContent;
 pub use response::{
     Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded,
     InternalRedirect, Response, ResponseEnding, Segment, Tunnel, TunnelStream, change_fields,

@@ -3,7 +3,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, ready};
 
 use bytes::Bytes;
 use wire::http::{ContentCoding, Fields, Status};
@@ -326,9 +326,66 @@ pub struct ContentStream {
     pub length: Option<u64>,
 }
 
+impl ContentStream {
+    /// Appends content to `input`, at most this many bytes, or reports the end.
+    ///
+    /// # Errors
+    /// The content can't be completed, or is not as long as declared.
+    pub(crate) fn poll_append(
+        &mut self,
+        task: &mut Task<'_>,
+        input: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Poll<io::Result<Filled>> {
+        let start = input.len();
+        input.resize(start + bytes_max, 0);
+        let polled = self.source.poll_fill(task, &mut input[start..]);
+        let count = match &polled {
+            Poll::Ready(Ok(Filled::Content(count))) => *count,
+            _ => 0,
+        };
+        input.truncate(start + count);
+        let filled = ready!(polled)?;
+        match &filled {
+            Filled::Content(count) => {
+                if let Some(remaining) = &mut self.length {
+                    *remaining = remaining.checked_sub(*count as u64).ok_or(io::ErrorKind::InvalidData)?;
+                }
+            }
+            Filled::End(_) if matches!(self.length, Some(1..)) => {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Filled::End(_) => {}
+        }
+        Poll::Ready(Ok(filled))
+    }
+}
+
 impl fmt::Debug for ContentStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ContentStream").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Content that a source has made and the client has not received yet.
+#[derive(Default)]
+pub(crate) struct ProducedContent {
+    /// Content; empty if the client has received all.
+    pub(crate) bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl ProducedContent {
+    /// Moves content to the beginning of `buffer`; returns its length, 0 if there is none.
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> usize {
+        let count = (self.bytes.len() - self.sent).min(buffer.len());
+        buffer[..count].copy_from_slice(&self.bytes[self.sent..self.sent + count]);
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+        count
     }
 }
 

@@ -72,14 +72,16 @@ fn check_padding(bits: u64, bits_count: u32) -> Result<(), InvalidHuffman> {
 
 /// Returns symbol and length of a code longer than [`SHORT_BITS`].
 fn long_code(bits: u64) -> (u8, u32) {
-    for code_bits in SHORT_BITS as usize + 1..=CODE_BITS_MAX {
+    let mut code_bits = SHORT_BITS as usize + 1;
+    loop {
         let code = (bits >> (64 - code_bits)) as u32;
         let index = code.wrapping_sub(LENGTHS[code_bits].first_code);
-        if index < LENGTHS[code_bits].count {
+        // The code is complete: bits that begin with no shorter code begin with one of the longest.
+        if index < LENGTHS[code_bits].count || code_bits == CODE_BITS_MAX {
             return (SYMBOLS[(LENGTHS[code_bits].first_index + index) as usize] as u8, code_bits as u32);
         }
+        code_bits += 1;
     }
-    unreachable!("the code is complete: each row of 30 bits begins with a code")
 }
 
 /// Returns the number of bytes that [`encode`] appends for `input`.

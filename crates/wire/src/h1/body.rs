@@ -92,10 +92,25 @@ pub struct ChunkedDecoder {
     trailers: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkState {
+    /// Bytes of the grammar, read one by one.
+    Line(ChunkLineState),
+    /// Content of a chunk.
+    Data,
+    Complete,
+}
+
+impl Default for ChunkState {
+    fn default() -> Self {
+        Self::Line(ChunkLineState::Size)
+    }
+}
+
+/// Expected part of the grammar around the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkLineState {
     /// A digit of the chunk size, or the byte after the size.
-    #[default]
     Size,
     /// White space before a `;` (bad white space, which a recipient must accept).
     BlankBeforeSemicolon,
@@ -111,7 +126,6 @@ enum ChunkState {
     /// The byte after a quoted value.
     AfterQuoted,
     SizeLineFeed,
-    Data,
     DataCarriageReturn,
     DataLineFeed,
     /// The first byte of a line in the trailer section.
@@ -120,61 +134,76 @@ enum ChunkState {
     TrailerValue,
     TrailerLineFeed,
     FinalLineFeed,
-    Complete,
 }
 
 impl ChunkedDecoder {
     fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<DecodedBody, MessageRejection> {
         let mut at = 0;
-        while at < input.len() && self.state != ChunkState::Complete {
-            if self.state == ChunkState::Data {
-                let length = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(input.len() - at);
-                self.chunk_bytes -= length as u64;
-                if self.chunk_bytes == 0 {
-                    self.state = ChunkState::DataCarriageReturn;
+        while at < input.len() {
+            match self.state {
+                ChunkState::Line(state) => self.state = self.on_byte(state, input[at], limits)?,
+                ChunkState::Data => {
+                    let length = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(input.len() - at);
+                    self.chunk_bytes -= length as u64;
+                    if self.chunk_bytes == 0 {
+                        self.state = ChunkState::Line(ChunkLineState::DataCarriageReturn);
+                    }
+                    let content = at..at + length;
+                    return Ok(DecodedBody { consumed_bytes: at + length, content, is_complete: false });
                 }
-                return Ok(DecodedBody { consumed_bytes: at + length, content: at..at + length, is_complete: false });
+                ChunkState::Complete => break,
             }
-            self.state = self.on_byte(input[at], limits)?;
             at += 1;
         }
         Ok(DecodedBody { consumed_bytes: at, content: at..at, is_complete: self.state == ChunkState::Complete })
     }
 
-    /// Parses one byte by the grammar of RFC 9112, section 7.1. Never called for bytes of content.
-    fn on_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
-        match self.state {
-            ChunkState::Size => self.on_size_byte(byte, limits),
-            ChunkState::BlankBeforeSemicolon
-            | ChunkState::BlankBeforeName
-            | ChunkState::Name
-            | ChunkState::BlankAfterName
-            | ChunkState::BlankBeforeValue
-            | ChunkState::Value
-            | ChunkState::Quoted
-            | ChunkState::QuotedPair
-            | ChunkState::AfterQuoted => self.on_extension_byte(byte, limits),
-            ChunkState::SizeLineFeed => {
+    /// Parses one byte by the grammar of RFC 9112, section 7.1.
+    fn on_byte(
+        &mut self,
+        state: ChunkLineState,
+        byte: u8,
+        limits: &BodyLimits,
+    ) -> Result<ChunkState, MessageRejection> {
+        let next = match state {
+            ChunkLineState::Size => self.on_size_byte(byte, limits)?,
+            ChunkLineState::BlankBeforeSemicolon
+            | ChunkLineState::BlankBeforeName
+            | ChunkLineState::Name
+            | ChunkLineState::BlankAfterName
+            | ChunkLineState::BlankBeforeValue
+            | ChunkLineState::Value
+            | ChunkLineState::Quoted
+            | ChunkLineState::QuotedPair
+            | ChunkLineState::AfterQuoted => self.on_extension_byte(state, byte, limits)?,
+            ChunkLineState::SizeLineFeed => {
                 expect(byte, b'\n', "LF expected after a chunk size")?;
                 self.has_size = false;
-                Ok(if self.chunk_bytes == 0 { ChunkState::TrailerStart } else { ChunkState::Data })
+                if self.chunk_bytes > 0 {
+                    return Ok(ChunkState::Data);
+                }
+                ChunkLineState::TrailerStart
             }
-            ChunkState::DataCarriageReturn => {
-                expect(byte, b'\r', "chunk longer than its size").map(|()| ChunkState::DataLineFeed)
+            ChunkLineState::DataCarriageReturn => {
+                expect(byte, b'\r', "chunk longer than its size")?;
+                ChunkLineState::DataLineFeed
             }
-            ChunkState::DataLineFeed => expect(byte, b'\n', "LF expected after a chunk").map(|()| ChunkState::Size),
-            ChunkState::TrailerStart
-            | ChunkState::TrailerName
-            | ChunkState::TrailerValue
-            | ChunkState::TrailerLineFeed => self.on_trailer_byte(byte, limits),
-            ChunkState::FinalLineFeed => {
-                expect(byte, b'\n', "LF expected after the last chunk").map(|()| ChunkState::Complete)
+            ChunkLineState::DataLineFeed => {
+                expect(byte, b'\n', "LF expected after a chunk")?;
+                ChunkLineState::Size
             }
-            ChunkState::Data | ChunkState::Complete => unreachable!("not fed byte by byte"),
-        }
+            ChunkLineState::TrailerStart
+            | ChunkLineState::TrailerName
+            | ChunkLineState::TrailerValue
+            | ChunkLineState::TrailerLineFeed => self.on_trailer_byte(state, byte, limits)?,
+            ChunkLineState::FinalLineFeed => {
+                return expect(byte, b'\n', "LF expected after the last chunk").map(|()| ChunkState::Complete);
+            }
+        };
+        Ok(ChunkState::Line(next))
     }
 
-    fn on_size_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
+    fn on_size_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkLineState, MessageRejection> {
         if let Some(digit) = (byte as char).to_digit(16) {
             if self.chunk_bytes >> 60 != 0 {
                 return Err(MessageRejection::bad_request("chunk size too large"));
@@ -184,49 +213,60 @@ impl ChunkedDecoder {
                 self.on_overhead_byte(limits)?; // An endless row of zeros would be endless work.
             }
             self.has_size = true;
-            return Ok(ChunkState::Size);
+            return Ok(ChunkLineState::Size);
         }
         if !self.has_size {
             return Err(MessageRejection::bad_request("malformed chunk size"));
         }
         match byte {
             b'\r' => self.on_size_complete(limits),
-            b';' => Ok(ChunkState::BlankBeforeName),
-            b' ' | b'\t' => Ok(ChunkState::BlankBeforeSemicolon),
+            b';' => Ok(ChunkLineState::BlankBeforeName),
+            b' ' | b'\t' => Ok(ChunkLineState::BlankBeforeSemicolon),
             _ => Err(MessageRejection::bad_request("malformed chunk size")),
         }
     }
 
-    fn on_size_complete(&mut self, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
+    fn on_size_complete(&mut self, limits: &BodyLimits) -> Result<ChunkLineState, MessageRejection> {
         self.content_bytes = self.content_bytes.saturating_add(self.chunk_bytes);
         if self.content_bytes > limits.body_bytes_max {
             return Err(MessageRejection::CONTENT_TOO_LARGE);
         }
-        Ok(ChunkState::SizeLineFeed)
+        Ok(ChunkLineState::SizeLineFeed)
     }
 
     /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112, section 7.1.1). Extensions are
     /// ignored, but malformed ones are rejected: other parsers read a bare CR or LF in them differently.
-    fn on_extension_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
+    fn on_extension_byte(
+        &mut self,
+        state: ChunkLineState,
+        byte: u8,
+        limits: &BodyLimits,
+    ) -> Result<ChunkLineState, MessageRejection> {
         self.on_overhead_byte(limits)?;
         let is_token = is_token_byte(byte);
-        let next = match (self.state, byte) {
-            (ChunkState::BlankBeforeSemicolon, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
-            (ChunkState::BlankBeforeSemicolon | ChunkState::AfterQuoted, b';') => ChunkState::BlankBeforeName,
-            (ChunkState::AfterQuoted, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
-            (ChunkState::BlankBeforeName, b' ' | b'\t') => ChunkState::BlankBeforeName,
-            (ChunkState::BlankBeforeName | ChunkState::Name, _) if is_token => ChunkState::Name,
-            (ChunkState::Name | ChunkState::BlankAfterName, b' ' | b'\t') => ChunkState::BlankAfterName,
-            (ChunkState::Name | ChunkState::BlankAfterName, b'=') => ChunkState::BlankBeforeValue,
-            (ChunkState::Name | ChunkState::BlankAfterName | ChunkState::Value, b';') => ChunkState::BlankBeforeName,
-            (ChunkState::BlankBeforeValue, b' ' | b'\t') => ChunkState::BlankBeforeValue,
-            (ChunkState::BlankBeforeValue, b'"') => ChunkState::Quoted,
-            (ChunkState::BlankBeforeValue | ChunkState::Value, _) if is_token => ChunkState::Value,
-            (ChunkState::Value, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
-            (ChunkState::Quoted, b'"') => ChunkState::AfterQuoted,
-            (ChunkState::Quoted, b'\\') => ChunkState::QuotedPair,
-            (ChunkState::Quoted | ChunkState::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => ChunkState::Quoted,
-            (ChunkState::Name | ChunkState::Value | ChunkState::AfterQuoted, b'\r') => {
+        let next = match (state, byte) {
+            (ChunkLineState::BlankBeforeSemicolon, b' ' | b'\t') => ChunkLineState::BlankBeforeSemicolon,
+            (ChunkLineState::BlankBeforeSemicolon | ChunkLineState::AfterQuoted, b';') => {
+                ChunkLineState::BlankBeforeName
+            }
+            (ChunkLineState::AfterQuoted, b' ' | b'\t') => ChunkLineState::BlankBeforeSemicolon,
+            (ChunkLineState::BlankBeforeName, b' ' | b'\t') => ChunkLineState::BlankBeforeName,
+            (ChunkLineState::BlankBeforeName | ChunkLineState::Name, _) if is_token => ChunkLineState::Name,
+            (ChunkLineState::Name | ChunkLineState::BlankAfterName, b' ' | b'\t') => ChunkLineState::BlankAfterName,
+            (ChunkLineState::Name | ChunkLineState::BlankAfterName, b'=') => ChunkLineState::BlankBeforeValue,
+            (ChunkLineState::Name | ChunkLineState::BlankAfterName | ChunkLineState::Value, b';') => {
+                ChunkLineState::BlankBeforeName
+            }
+            (ChunkLineState::BlankBeforeValue, b' ' | b'\t') => ChunkLineState::BlankBeforeValue,
+            (ChunkLineState::BlankBeforeValue, b'"') => ChunkLineState::Quoted,
+            (ChunkLineState::BlankBeforeValue | ChunkLineState::Value, _) if is_token => ChunkLineState::Value,
+            (ChunkLineState::Value, b' ' | b'\t') => ChunkLineState::BlankBeforeSemicolon,
+            (ChunkLineState::Quoted, b'"') => ChunkLineState::AfterQuoted,
+            (ChunkLineState::Quoted, b'\\') => ChunkLineState::QuotedPair,
+            (ChunkLineState::Quoted | ChunkLineState::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => {
+                ChunkLineState::Quoted
+            }
+            (ChunkLineState::Name | ChunkLineState::Value | ChunkLineState::AfterQuoted, b'\r') => {
                 return self.on_size_complete(limits);
             }
             _ => return Err(MessageRejection::bad_request("malformed chunk extension")),
@@ -243,22 +283,27 @@ impl ChunkedDecoder {
     }
 
     /// Trailer fields have the syntax of header fields (RFC 9112, section 7.1.2).
-    fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
-        if (self.state, byte) == (ChunkState::TrailerStart, b'\r') {
-            return Ok(ChunkState::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
+    fn on_trailer_byte(
+        &mut self,
+        state: ChunkLineState,
+        byte: u8,
+        limits: &BodyLimits,
+    ) -> Result<ChunkLineState, MessageRejection> {
+        if (state, byte) == (ChunkLineState::TrailerStart, b'\r') {
+            return Ok(ChunkLineState::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
         }
         if self.trailers.len() >= limits.trailer_bytes_max {
             return Err(MessageRejection::TRAILER_TOO_LARGE);
         }
         self.trailers.push(byte);
-        match (self.state, byte) {
-            (ChunkState::TrailerStart | ChunkState::TrailerName, _) if is_token_byte(byte) => {
-                Ok(ChunkState::TrailerName)
+        match (state, byte) {
+            (ChunkLineState::TrailerStart | ChunkLineState::TrailerName, _) if is_token_byte(byte) => {
+                Ok(ChunkLineState::TrailerName)
             }
-            (ChunkState::TrailerName, b':') => Ok(ChunkState::TrailerValue),
-            (ChunkState::TrailerValue, b'\r') => Ok(ChunkState::TrailerLineFeed),
-            (ChunkState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(ChunkState::TrailerValue),
-            (ChunkState::TrailerLineFeed, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkLineState::TrailerName, b':') => Ok(ChunkLineState::TrailerValue),
+            (ChunkLineState::TrailerValue, b'\r') => Ok(ChunkLineState::TrailerLineFeed),
+            (ChunkLineState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(ChunkLineState::TrailerValue),
+            (ChunkLineState::TrailerLineFeed, b'\n') => Ok(ChunkLineState::TrailerStart),
             _ => Err(MessageRejection::bad_request("malformed trailer field")),
         }
     }

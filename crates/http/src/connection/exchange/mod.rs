@@ -98,3 +98,15 @@ pub(crate) struct ExchangeTurn<'a> {
     /// Bytes of request content received in this turn.
     pub received_bytes: usize,
 }
+
+impl<'a> ExchangeTurn<'a> {
+    /// A turn that has received nothing yet, with the worker's buffers for content.
+    pub(crate) fn new(
+        context: &'a Context,
+        waker: &'a Waker,
+        (content, spare_content): (&'a mut Vec<u8>, &'a mut Vec<Vec<u8>>),
+        now: Now,
+    ) -> Self {
+        Self { context, waker, content, spare_content, now, received_bytes: 0 }
+    }
+}

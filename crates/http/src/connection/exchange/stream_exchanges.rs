@@ -205,6 +205,12 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         }
     }
 
+    /// Ends all exchanges, and releases the connection's place.
+    pub(crate) fn close(&mut self, context: &Context) {
+        self.end_all(context, context.clock.now());
+        context.leave(self.client.slot);
+    }
+
     /// Frees the memory if there are no exchanges.
     pub(crate) fn shrink(&mut self) {
         if self.row.is_empty() {

@@ -218,9 +218,7 @@ impl H2Connection {
 
     /// Closes the connection in any state. Must be called once.
     pub(crate) fn close(&mut self) {
-        let now = self.context.clock.now();
-        self.exchanges.end_all(&self.context, now);
-        self.context.leave(self.exchanges.client().slot);
+        self.exchanges.close(&self.context);
     }
 
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
@@ -235,14 +233,7 @@ impl H2Connection {
         let now = context.clock.now();
         let limits = &*Rc::clone(&self.limits);
         let turn = &mut H2Turn {
-            exchange: ExchangeTurn {
-                context: &context,
-                waker: task.waker(),
-                content,
-                spare_content,
-                now,
-                received_bytes: 0,
-            },
+            exchange: ExchangeTurn::new(&context, task.waker(), (content, spare_content), now),
             limits,
             output: frames,
             sent_bytes: 0,

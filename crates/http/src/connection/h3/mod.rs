@@ -141,14 +141,7 @@ impl H3WorkerConnection {
         let ConnectionScratch { head, text, path, host, content, spare_content, .. } = scratch;
         let now = context.clock.now();
         let turn = &mut H3Turn {
-            exchange: ExchangeTurn {
-                context: &context,
-                waker: task.waker(),
-                content,
-                spare_content,
-                now,
-                received_bytes: 0,
-            },
+            exchange: ExchangeTurn::new(&context, task.waker(), (content, spare_content), now),
             request: RequestBuffers { head, text, path, host },
             now: Instant::now(),
             sent_bytes: 0,
@@ -163,12 +156,10 @@ impl H3WorkerConnection {
 
     /// Closes the connection in any state. Must be called once.
     pub(crate) fn close(&mut self) {
-        let now = self.context.clock.now();
         if self.is_handshaking() {
             self.count_handshake(None);
         }
-        self.exchanges.end_all(&self.context, now);
-        self.context.leave(self.exchanges.client().slot);
+        self.exchanges.close(&self.context);
     }
 
     /// Handles packets and time, serves requests, and sends.

@@ -11,7 +11,7 @@ use wire::http::Fields;
 
 use super::Encoders;
 use super::encoder::{ContentEncoder, Flush};
-use crate::handler::{ContentSource, ContentStream, Filled};
+use crate::handler::{ContentSource, ContentStream, Filled, ProducedContent};
 use crate::memory_budget::Charge;
 
 /// Size of the pieces that a worker compresses itself.
@@ -32,9 +32,8 @@ pub(super) struct CompressedContent {
     input: Vec<u8>,
     /// True if the encoder may hold content that the client can't decode yet.
     is_unflushed: bool,
-    /// Compressed content; the client has got the first `sent` bytes.
-    output: Vec<u8>,
-    sent: usize,
+    /// Compressed content.
+    output: ProducedContent,
     trailers: Option<Box<Fields>>,
     /// Bytes of content so far. The worker compresses the first ones, threads the others.
     content_bytes: usize,
@@ -77,8 +76,7 @@ impl CompressedContent {
             work: Work::Here(Box::new(encoder)),
             input: Vec::new(),
             is_unflushed: false,
-            output: Vec::new(),
-            sent: 0,
+            output: ProducedContent::default(),
             trailers: None,
             content_bytes: 0,
             _charge: charge,
@@ -93,24 +91,10 @@ impl CompressedContent {
         self.input.extend_from_slice(&taken);
         while self.input.len() < piece_bytes {
             let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(Flush::End)) };
-            let start = self.input.len();
-            self.input.resize(piece_bytes, 0);
-            let polled = stream.source.poll_fill(task, &mut self.input[start..]);
-            let count = match &polled {
-                Poll::Ready(Ok(Filled::Content(count))) => *count,
-                _ => 0,
-            };
-            self.input.truncate(start + count);
-            match polled {
-                Poll::Ready(Ok(Filled::Content(count))) => {
-                    if let Some(remaining) = &mut stream.length {
-                        *remaining = remaining.checked_sub(count as u64).ok_or(io::ErrorKind::InvalidData)?;
-                    }
-                }
+            let room = piece_bytes - self.input.len();
+            match stream.poll_append(task, &mut self.input, room) {
+                Poll::Ready(Ok(Filled::Content(_))) => {}
                 Poll::Ready(Ok(Filled::End(trailers))) => {
-                    if matches!(stream.length, Some(1..)) {
-                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                    }
                     self.trailers = trailers;
                     self.stream = None;
                     return Poll::Ready(Ok(Flush::End));
@@ -131,7 +115,7 @@ impl CompressedContent {
         self.content_bytes = self.content_bytes.saturating_add(self.input.len());
         match (&mut self.work, is_here) {
             (Work::Here(encoder), true) => {
-                encoder.encode(&self.input, flush, &mut self.output)?;
+                encoder.encode(&self.input, flush, &mut self.output.bytes)?;
                 self.input.clear();
                 if flush == Flush::End {
                     self.end();
@@ -139,7 +123,7 @@ impl CompressedContent {
             }
             (Work::Here(_), false) => {
                 if let Work::Here(encoder) = std::mem::replace(&mut self.work, Work::Ended) {
-                    let (input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output));
+                    let (input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output.bytes));
                     self.work = Work::Away(Box::pin(self.encoders.away(encode_away(encoder, input, output, flush))));
                 }
             }
@@ -152,7 +136,7 @@ impl CompressedContent {
     fn on_worked(&mut self, worked: Option<Worked>) -> io::Result<()> {
         let Worked { encoder, input, output, result, flush } = worked.ok_or(io::ErrorKind::Other)?;
         result?;
-        (self.work, self.input, self.output) = (Work::Here(encoder), input, output);
+        (self.work, self.input, self.output.bytes) = (Work::Here(encoder), input, output);
         if flush == Flush::End {
             self.end();
         }
@@ -184,14 +168,9 @@ fn encode_away(
 impl ContentSource for CompressedContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         loop {
-            if self.sent < self.output.len() {
-                let count = (self.output.len() - self.sent).min(buffer.len());
-                buffer[..count].copy_from_slice(&self.output[self.sent..self.sent + count]);
-                self.sent += count;
+            if let count @ 1.. = self.output.take(buffer) {
                 return Poll::Ready(Ok(Filled::Content(count)));
             }
-            self.output.clear();
-            self.sent = 0;
             match &mut self.work {
                 Work::Away(worked) => {
                     let worked = ready!(worked.as_mut().poll(task));

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context as Task, Poll, ready};
+use std::task::{Context as Task, Poll};
 
 use wire::cgi::parse_script_head;
 use wire::h1::{BodyFraming, MalformedResponse, ResponseHead, parse_response_head};
@@ -31,6 +31,9 @@ use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, ServerId
 
 /// Log reason for a connection that has ended.
 const CLOSED: &str = "closed the connection without a response";
+
+/// Log reason for a deadline that has passed.
+const LATE: &str = "sent no response in time";
 
 /// Time for which content waits for the server's 100 Continue before it is sent anyway (RFC 9110, section 10.1.1).
 const CONTINUE_TIMEOUT_MS: u64 = 1_000;
@@ -121,6 +124,15 @@ enum ForwardState {
     Waiting(Pin<Box<tokio::time::Sleep>>),
     /// The future has resolved.
     Done,
+}
+
+/// Effect of a peer's bytes.
+enum ExchangeProgress {
+    /// More bytes are needed.
+    Exchanging(GatewayPeer),
+    /// The request is sent again.
+    Retrying,
+    Responded(Box<BuiltResponse>),
 }
 
 impl ForwardExchange {
@@ -262,58 +274,69 @@ impl ForwardExchange {
     }
 
     /// Sends the request and reads the response's head.
-    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<BuiltResult> {
-        if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(Ok(self.fail(UpstreamFailure::TimedOut, "sent no response in time")));
+    fn poll_exchange(&mut self, mut peer: GatewayPeer, task: &mut Task<'_>) -> Poll<BuiltResult> {
+        if self.link.take_late() {
+            if !std::mem::take(&mut self.upload.awaits_continue) {
+                return Poll::Ready(Ok(self.fail_peer(peer, UpstreamFailure::TimedOut, LATE)));
+            }
+            self.await_first_byte();
         }
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
-            let ForwardState::Exchanging(peer) = &mut self.state else { return Poll::Pending };
             // A failed send is ignored: the server may have responded before it stopped reading.
-            let _ = self.upload.poll_send(peer, &self.link, &self.inner.plan.config.intermediary, task);
+            let _ = self.upload.poll_send(&mut peer, &self.link, &self.inner.plan.config.intermediary, task);
             let scratch = &mut *inner.scratch.borrow_mut();
             let kept = self.received.len();
             scratch.input[..kept].copy_from_slice(&self.received);
             let count = match peer.poll_read(task, &mut scratch.input[kept..]) {
                 Poll::Ready(count) => count,
                 Poll::Pending => {
-                    self.note_progress();
+                    self.state = ForwardState::Exchanging(peer);
+                    self.note_progress(self.upload.awaits_continue, self.upload.sent_bytes());
                     return Poll::Pending;
                 }
             };
-            match count {
-                Ok(0) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
-                Ok(count) => {
-                    if let Some(outcome) = self.on_bytes(kept, count, scratch) {
-                        return Poll::Ready(Ok(outcome));
-                    }
-                }
-                Err(_) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
-            }
+            let Ok(count @ 1..) = count else {
+                self.state = ForwardState::Exchanging(peer);
+                return self.on_closed(UpstreamFailure::Closed, CLOSED);
+            };
+            peer = match self.on_bytes(peer, kept, count, scratch) {
+                ExchangeProgress::Exchanging(peer) => peer,
+                ExchangeProgress::Retrying => return Poll::Pending,
+                ExchangeProgress::Responded(response) => return Poll::Ready(Ok(response)),
+            };
         }
+        self.state = ForwardState::Exchanging(peer);
         task.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head. `None` if more bytes are
-    /// needed.
-    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut ForwardScratch) -> Option<Box<BuiltResponse>> {
-        let Some(records) = &mut self.records else { return self.on_input(kept + count, scratch) };
+    /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head.
+    fn on_bytes(
+        &mut self,
+        peer: GatewayPeer,
+        kept: usize,
+        count: usize,
+        scratch: &mut ForwardScratch,
+    ) -> ExchangeProgress {
+        let Some(records) = &mut self.records else { return self.on_input(peer, kept + count, scratch) };
         match records.unwrap(&mut scratch.input[kept..], count) {
-            Ok(0) if !records.has_ended() => None,
+            Ok(0) if !records.has_ended() => ExchangeProgress::Exchanging(peer),
             Ok(count) => {
                 let is_whole = records.has_ended();
-                let outcome = self.on_input(kept + count, scratch);
-                if outcome.is_none() && is_whole {
-                    return Some(self.fail(UpstreamFailure::Faulty, "ended the response within its head"));
+                match self.on_input(peer, kept + count, scratch) {
+                    ExchangeProgress::Exchanging(peer) if is_whole => {
+                        let reason = "ended the response within its head";
+                        ExchangeProgress::Responded(self.fail_peer(peer, UpstreamFailure::Faulty, reason))
+                    }
+                    progress => progress,
                 }
-                outcome
             }
             Err(_) if records.is_overloaded() => {
-                self.fail(UpstreamFailure::Closed, "is overloaded");
-                Some(self.response(Status::SERVICE_UNAVAILABLE))
+                self.fail_peer(peer, UpstreamFailure::Closed, "is overloaded");
+                ExchangeProgress::Responded(self.response(Status::SERVICE_UNAVAILABLE))
             }
-            Err(reason) => Some(self.fail(UpstreamFailure::Malformed, reason)),
+            Err(reason) => ExchangeProgress::Responded(self.fail_peer(peer, UpstreamFailure::Malformed, reason)),
         }
     }
 
@@ -332,26 +355,9 @@ impl ForwardExchange {
         self.state = ForwardState::Done;
     }
 
-    /// Handles a passed deadline. Returns true if that is not a failure.
-    fn on_late(&mut self) -> bool {
-        let awaits_continue = match &mut self.state {
-            ForwardState::Streaming(streaming) => &mut streaming.upload.awaits_continue,
-            _ => &mut self.upload.awaits_continue,
-        };
-        if !std::mem::take(awaits_continue) {
-            return false;
-        }
-        self.await_first_byte();
-        true
-    }
-
     /// Starts the deadline for the response when the last bytes of the request were sent. It is off while the worker
     /// waits for the client, which has limits of its own.
-    fn note_progress(&mut self) {
-        let (awaits_continue, sent_bytes) = match &self.state {
-            ForwardState::Streaming(streaming) => streaming.progress(),
-            _ => (self.upload.awaits_continue, self.upload.sent_bytes()),
-        };
+    fn note_progress(&mut self, awaits_continue: bool, sent_bytes: u64) {
         if awaits_continue {
             return;
         }
@@ -368,8 +374,8 @@ impl ForwardExchange {
         self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
     }
 
-    /// Parses `scratch.input[..filled]`, which begins with a head. `None` if more bytes are needed.
-    fn on_input(&mut self, filled: usize, scratch: &mut ForwardScratch) -> Option<Box<BuiltResponse>> {
+    /// Parses `scratch.input[..filled]`, which begins with a head.
+    fn on_input(&mut self, peer: GatewayPeer, filled: usize, scratch: &mut ForwardScratch) -> ExchangeProgress {
         let ForwardScratch { input, head, .. } = scratch;
         let mut at = 0;
         loop {
@@ -383,20 +389,24 @@ impl ForwardExchange {
                 Ok(Some(found)) => found,
                 Ok(None) => {
                     self.received = bytes.to_vec();
-                    return None;
+                    return ExchangeProgress::Exchanging(peer);
                 }
-                Err(malformed) => return Some(self.fail(failure_of(bytes, self.is_http), malformed.0)),
+                Err(malformed) => {
+                    let failure = failure_of(bytes, self.is_http);
+                    return ExchangeProgress::Responded(self.fail_peer(peer, failure, malformed.0));
+                }
             };
             if self.begin_retry(head.status) {
-                return None;
+                return ExchangeProgress::Retrying;
             }
             if head.status.code() >= 200 || head.status == Status::SWITCHING_PROTOCOLS {
                 let received = Received { head, bytes, head_bytes, local_location };
-                return Some(self.on_response(&received));
+                return ExchangeProgress::Responded(self.on_response(peer, &received));
             }
             self.interim_responses += 1;
             if self.interim_responses > INTERIM_RESPONSES_MAX {
-                return Some(self.fail(UpstreamFailure::Faulty, "sent too many interim responses"));
+                let reason = "sent too many interim responses";
+                return ExchangeProgress::Responded(self.fail_peer(peer, UpstreamFailure::Faulty, reason));
             }
             if head.status == Status::CONTINUE {
                 // The client gets its own 100 Continue when its content is read.
@@ -409,7 +419,7 @@ impl ForwardExchange {
             at += head_bytes;
             if at == filled {
                 self.received.clear();
-                return None;
+                return ExchangeProgress::Exchanging(peer);
             }
         }
     }
@@ -428,10 +438,7 @@ impl ForwardExchange {
         Ok(found.map(|found| (found.bytes, found.local_location)))
     }
 
-    fn on_response(&mut self, received: &Received<'_>) -> Box<BuiltResponse> {
-        let ForwardState::Exchanging(peer) = std::mem::replace(&mut self.state, ForwardState::Done) else {
-            unreachable!("a response comes in an exchange")
-        };
+    fn on_response(&mut self, peer: GatewayPeer, received: &Received<'_>) -> Box<BuiltResponse> {
         let upload = std::mem::replace(
             &mut self.upload,
             ForwardUpload::new(Vec::new(), Vec::new(), UploadCoding::Plain, BodyFraming::None),
@@ -457,10 +464,7 @@ impl ForwardExchange {
                 self.complete(&mut response, cookie);
                 response
             }
-            Err((peer, reason)) => {
-                self.state = ForwardState::Exchanging(peer);
-                self.fail(UpstreamFailure::Faulty, reason)
-            }
+            Err((peer, reason)) => self.fail_peer(peer, UpstreamFailure::Faulty, reason),
         }
     }
 
@@ -536,6 +540,12 @@ impl ForwardExchange {
         }
         self.connect();
         Poll::Pending
+    }
+
+    /// Gives the peer up for this reason, logs it, and returns the response.
+    fn fail_peer(&mut self, peer: GatewayPeer, failure: UpstreamFailure, what: &str) -> Box<BuiltResponse> {
+        self.state = ForwardState::Exchanging(peer);
+        self.fail(failure, what)
     }
 
     /// Gives the connection up for this reason, logs it, and returns the response.
@@ -635,27 +645,34 @@ impl Future for ForwardExchange {
                 this.link.remove_deadlines();
                 return Poll::Ready(Ok(this.fail(UpstreamFailure::TimedOut, "was not done within `total-timeout`")));
             }
-            match &mut this.state {
+            match std::mem::replace(&mut this.state, ForwardState::Done) {
                 ForwardState::Unconnected => this.connect(),
-                ForwardState::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
-                    Ok(Connected::Peer(peer)) => this.on_connected(peer),
-                    Ok(Connected::Stream(lease)) => this.on_stream(lease),
-                    Err(error) => return Poll::Ready(Ok(this.on_not_connected(&error))),
+                ForwardState::Connecting(mut connecting) => match connecting.poll_connect(task) {
+                    Poll::Ready(Ok(Connected::Peer(peer))) => this.on_connected(peer),
+                    Poll::Ready(Ok(Connected::Stream(lease))) => this.on_stream(lease),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Ok(this.on_not_connected(&error))),
+                    Poll::Pending => {
+                        this.state = ForwardState::Connecting(connecting);
+                        return Poll::Pending;
+                    }
                 },
-                ForwardState::Exchanging(_) => {
-                    let polled = this.poll_exchange(task);
+                ForwardState::Exchanging(peer) => {
+                    let polled = this.poll_exchange(peer, task);
                     if polled.is_ready() || matches!(this.state, ForwardState::Exchanging(_)) {
                         return polled;
                     }
                 }
-                ForwardState::Streaming(_) => {
-                    let polled = this.poll_stream(task);
+                ForwardState::Streaming(streaming) => {
+                    let polled = this.poll_stream(streaming, task);
                     if polled.is_ready() || matches!(this.state, ForwardState::Streaming(_)) {
                         return polled;
                     }
                 }
-                ForwardState::Waiting(sleep) => {
-                    ready!(sleep.as_mut().poll(task));
+                ForwardState::Waiting(mut sleep) => {
+                    if sleep.as_mut().poll(task).is_pending() {
+                        this.state = ForwardState::Waiting(sleep);
+                        return Poll::Pending;
+                    }
                     this.connect();
                 }
                 // Polled again after it was ready, which no caller should do.

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context as Task, Poll};
+use std::task::{Context as Task, Poll, ready};
 
 use wire::http::Fields;
 
 use crate::config::Substitution;
-use crate::handler::{ContentSource, ContentStream, Filled};
+use crate::handler::{ContentSource, ContentStream, Filled, ProducedContent};
 
 /// Size of one read.
 const PIECE_BYTES: usize = 16 << 10;
@@ -135,9 +135,8 @@ pub(super) struct SubstitutedContent {
     input: Vec<u8>,
     searched: usize,
     replaced: Replaced,
-    /// Changed content; the client has got the first `sent` bytes.
-    output: Vec<u8>,
-    sent: usize,
+    /// Changed content.
+    output: ProducedContent,
     /// True if `input` may have more that can be decided on.
     is_full: bool,
     trailers: Option<Box<Fields>>,
@@ -152,8 +151,7 @@ impl SubstitutedContent {
             input: beginning,
             searched: 0,
             replaced: Replaced::default(),
-            output: Vec::new(),
-            sent: 0,
+            output: ProducedContent::default(),
             is_full: true,
             trailers: None,
         }
@@ -166,7 +164,7 @@ impl SubstitutedContent {
             &mut self.searched,
             is_end,
             &mut self.replaced,
-            &mut self.output,
+            &mut self.output.bytes,
             OUTPUT_BYTES_MAX,
         );
         self.is_full = matches!(searched, Searched::Full);
@@ -180,28 +178,8 @@ impl SubstitutedContent {
     /// Reads more content.
     fn poll_read(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
-        let start = self.input.len();
-        self.input.resize(start + PIECE_BYTES, 0);
-        let polled = stream.source.poll_fill(task, &mut self.input[start..]);
-        let count = match &polled {
-            Poll::Ready(Ok(Filled::Content(count))) => *count,
-            _ => 0,
-        };
-        self.input.truncate(start + count);
-        match polled {
-            Poll::Ready(Ok(Filled::Content(count))) => {
-                if let Some(remaining) = &mut stream.length {
-                    *remaining = remaining.checked_sub(count as u64).ok_or(io::ErrorKind::InvalidData)?;
-                }
-            }
-            Poll::Ready(Ok(Filled::End(trailers))) => {
-                if matches!(stream.length, Some(1..)) {
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
-                (self.trailers, self.stream) = (trailers, None);
-            }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return Poll::Pending,
+        if let Filled::End(trailers) = ready!(stream.poll_append(task, &mut self.input, PIECE_BYTES))? {
+            (self.trailers, self.stream) = (trailers, None);
         }
         Poll::Ready(Ok(()))
     }
@@ -210,14 +188,9 @@ impl SubstitutedContent {
 impl ContentSource for SubstitutedContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         loop {
-            if self.sent < self.output.len() {
-                let count = (self.output.len() - self.sent).min(buffer.len());
-                buffer[..count].copy_from_slice(&self.output[self.sent..self.sent + count]);
-                self.sent += count;
+            if let count @ 1.. = self.output.take(buffer) {
                 return Poll::Ready(Ok(Filled::Content(count)));
             }
-            self.output.clear();
-            self.sent = 0;
             if self.is_full {
                 self.search();
                 continue;
@@ -333,7 +306,8 @@ mod tests {
         let (task, mut total, mut buffer) = (&mut Task::from_waker(Waker::noop()), 0, vec![0; 9_999]);
         while let Poll::Ready(Ok(Filled::Content(count))) = content.poll_fill(task, &mut buffer) {
             total += count;
-            assert!(content.output.capacity() < 4 * OUTPUT_BYTES_MAX, "{}", content.output.capacity());
+            let capacity = content.output.bytes.capacity();
+            assert!(capacity < 4 * OUTPUT_BYTES_MAX, "{capacity}");
         }
         assert_eq!(total, PIECE_BYTES * 10_000);
         assert!(patterns.replace_all(&piece, 1 << 20).is_none());

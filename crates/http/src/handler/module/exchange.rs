@@ -32,7 +32,7 @@ enum ModuleExchangeState {
     /// Not begun.
     AwaitingRequest,
     /// All instances are busy.
-    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<ModuleRequest>>),
+    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Box<ModuleRequest>),
     AwaitingResponse(Call),
     /// The head of the response was received.
     AwaitingContent(Box<ModuleResponse>),
@@ -67,8 +67,7 @@ impl ModuleExchange {
             Some(place) => self.call(place, request),
             None => {
                 await_until(self.link(), module.config().limits.queue_timeout);
-                self.state =
-                    ModuleExchangeState::AwaitingInstance(Box::pin(module.instance()), Some(Box::new(request)));
+                self.state = ModuleExchangeState::AwaitingInstance(Box::pin(module.instance()), Box::new(request));
             }
         }
         self
@@ -104,39 +103,43 @@ impl ModuleExchange {
 
     fn poll_answer(&mut self, task: &mut Task<'_>) -> Poll<Result<Box<BuiltResponse>, Status>> {
         loop {
-            match &mut self.state {
-                ModuleExchangeState::AwaitingInstance(instance, waiting) => {
-                    let place = ready!(instance.as_mut().poll(task));
-                    // Local invariants: the semaphore is never closed, and a request waits for it once.
-                    let (Some(place), Some(waiting)) = (place, waiting.take()) else {
-                        return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE));
+            match std::mem::replace(&mut self.state, ModuleExchangeState::Done) {
+                ModuleExchangeState::AwaitingInstance(mut instance, waiting) => {
+                    let Poll::Ready(place) = instance.as_mut().poll(task) else {
+                        self.state = ModuleExchangeState::AwaitingInstance(instance, waiting);
+                        return Poll::Pending;
                     };
+                    // Local invariant: the semaphore is never closed.
+                    let Some(place) = place else { return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE)) };
                     self.call(place, *waiting);
                 }
-                ModuleExchangeState::AwaitingResponse(call) => match call.poll_response(task) {
-                    Poll::Ready(Ok(response)) => self.on_response(response),
+                ModuleExchangeState::AwaitingResponse(mut call) => match call.poll_response(task) {
+                    Poll::Ready(Ok(response)) => self.on_response(call, response),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Err(status_of(&failure))),
                     // After reading some content, the instance runs again.
                     Poll::Pending => {
+                        self.state = ModuleExchangeState::AwaitingResponse(call);
                         let time = self.handler.module.config().limits.first_byte_timeout;
                         ready!(self.upload.poll_supply_within(time, task)).map_err(|_| Status::BAD_REQUEST)?;
                     }
                 },
-                ModuleExchangeState::AwaitingContent(answer) => {
+                ModuleExchangeState::AwaitingContent(mut answer) => {
+                    let Poll::Ready(built) = answer.poll(self.method, task) else {
+                        self.state = ModuleExchangeState::AwaitingContent(answer);
+                        return Poll::Pending;
+                    };
                     // The failure was logged already.
-                    let built = ready!(answer.poll(self.method, task)).map_err(|_| Status::INTERNAL_SERVER_ERROR);
-                    return Poll::Ready(built);
+                    return Poll::Ready(built.map_err(|_| Status::INTERNAL_SERVER_ERROR));
                 }
-                ModuleExchangeState::AwaitingRequest | ModuleExchangeState::Done => return Poll::Pending,
+                state @ (ModuleExchangeState::AwaitingRequest | ModuleExchangeState::Done) => {
+                    self.state = state;
+                    return Poll::Pending;
+                }
             }
         }
     }
 
-    fn on_response(&mut self, response: http::Response<ResponseBody>) {
-        let ModuleExchangeState::AwaitingResponse(call) = std::mem::replace(&mut self.state, ModuleExchangeState::Done)
-        else {
-            unreachable!("a response comes when it is awaited")
-        };
+    fn on_response(&mut self, call: Call, response: http::Response<ResponseBody>) {
         let (head, body) = response.into_parts();
         let content =
             ModuleContent::new(call, body, self.upload.take(), Rc::clone(&self.handler), Arc::clone(&self.code));

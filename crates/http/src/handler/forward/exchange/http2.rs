@@ -15,7 +15,7 @@ use super::super::internal_redirect;
 use super::super::read_ahead::may_read_ahead;
 use super::super::response::declares_for_another;
 use super::super::upload::request_trailers;
-use super::{CLOSED, ForwardExchange, ForwardState, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX};
+use super::{CLOSED, ForwardExchange, ForwardState, INTERIM_RESPONSES_MAX, LATE, READS_PER_TURN_MAX};
 use crate::config::Intermediary;
 use crate::handler::{
     Body, BuiltResponse, BuiltResult, ClientLink, ContentStream, Forwarded, Now, Tunnel, TunnelStream,
@@ -43,9 +43,9 @@ pub(in super::super) struct UpstreamUpload {
 }
 
 impl PendingH2Request {
-    /// Upload progress: whether content waits for 100 Continue, and the bytes sent so far.
-    pub(super) fn progress(&self) -> (bool, u64) {
-        (self.upload.awaits_continue, self.upload.offered_bytes.saturating_sub(self.lease.unsent_bytes() as u64))
+    /// Bytes of the content that were sent so far.
+    fn sent_bytes(&self) -> u64 {
+        self.upload.offered_bytes.saturating_sub(self.lease.unsent_bytes() as u64)
     }
 }
 
@@ -104,59 +104,79 @@ impl ForwardExchange {
     }
 
     /// Sends the request and reads the response's head.
-    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<BuiltResult> {
-        if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(Ok(self.fail(UpstreamFailure::TimedOut, "sent no response in time")));
+    pub(super) fn poll_stream(&mut self, mut streaming: PendingH2Request, task: &mut Task<'_>) -> Poll<BuiltResult> {
+        if self.link.take_late() {
+            if !std::mem::take(&mut streaming.upload.awaits_continue) {
+                return Poll::Ready(Ok(self.fail_stream(streaming, UpstreamFailure::TimedOut, LATE)));
+            }
+            self.await_first_byte();
         }
         for _ in 0..READS_PER_TURN_MAX {
-            let ForwardState::Streaming(streaming) = &mut self.state else { return Poll::Pending };
             if !streaming.has_begun {
-                match ready!(self.poll_begin(task)) {
-                    Ok(()) => {}
-                    Err(Some(failure)) => return self.on_stream_failure(failure),
-                    Err(None) => {
+                match self.poll_begin(&mut streaming, task) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(Some(failure))) => return self.on_stream_failure(streaming, failure),
+                    Poll::Ready(Err(None)) => {
                         let what = "does not support protocol upgrades over HTTP/2 (RFC 8441)";
-                        return Poll::Ready(Ok(self.fail(UpstreamFailure::Faulty, what)));
+                        return Poll::Ready(Ok(self.fail_stream(streaming, UpstreamFailure::Faulty, what)));
+                    }
+                    Poll::Pending => {
+                        self.state = ForwardState::Streaming(streaming);
+                        return Poll::Pending;
                     }
                 }
-                continue;
             }
             // A tunnel's content is sent once the tunnel exists.
             if !self.asks_upgrade {
                 let intermediary = &self.inner.plan.config.intermediary;
                 let _ = streaming.upload.poll_send(&mut streaming.lease, &self.link, intermediary, task);
             }
-            let outcome = match streaming.lease.poll_response(task, &mut []) {
+            match streaming.lease.poll_response(task, &mut []) {
                 Poll::Pending => {
-                    self.note_progress();
+                    self.note_progress(streaming.upload.awaits_continue, streaming.sent_bytes());
+                    self.state = ForwardState::Streaming(streaming);
                     return Poll::Pending;
                 }
                 Poll::Ready(Ok(ResponsePiece::Head { status, .. })) if self.begin_retry(status) => {
                     return Poll::Pending;
                 }
                 Poll::Ready(Ok(ResponsePiece::Head { status, fields, is_last })) if status.code() >= 200 => {
-                    Some(self.on_stream_head(status, &fields, is_last))
+                    return Poll::Ready(Ok(self.on_stream_head(streaming, status, &fields, is_last)));
                 }
-                Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => self.on_interim(status, &fields),
+                Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => {
+                    self.interim_responses += 1;
+                    if self.interim_responses > INTERIM_RESPONSES_MAX {
+                        let what = "sent too many interim responses";
+                        return Poll::Ready(Ok(self.fail_stream(streaming, UpstreamFailure::Faulty, what)));
+                    }
+                    if status == Status::CONTINUE {
+                        // The client gets its own 100 Continue when its content is read.
+                        streaming.upload.awaits_continue = false;
+                        self.await_first_byte();
+                    } else {
+                        self.link.send_interim(status, passed_on(&fields));
+                    }
+                }
                 Poll::Ready(Ok(ResponsePiece::Content(_) | ResponsePiece::End(_))) => {
                     // The engine rejects content before a head.
-                    Some(self.fail(UpstreamFailure::Faulty, "sent a response without a head"))
+                    let what = "sent a response without a head";
+                    return Poll::Ready(Ok(self.fail_stream(streaming, UpstreamFailure::Faulty, what)));
                 }
-                Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
-            };
-            if let Some(outcome) = outcome {
-                return Poll::Ready(Ok(outcome));
+                Poll::Ready(Err(failure)) => return self.on_stream_failure(streaming, failure),
             }
         }
+        self.state = ForwardState::Streaming(streaming);
         task.waker().wake_by_ref();
         Poll::Pending
     }
 
     /// Sends the request's head. `Err(None)`: the server does not support tunnels.
-    fn poll_begin(&mut self, task: &mut Task<'_>) -> Poll<Result<(), Option<StreamFailure>>> {
-        let (ForwardState::Streaming(streaming), Some(head)) = (&mut self.state, &self.unversioned) else {
-            return Poll::Ready(Err(Some(StreamFailure::Closed)));
-        };
+    fn poll_begin(
+        &self,
+        streaming: &mut PendingH2Request,
+        task: &mut Task<'_>,
+    ) -> Poll<Result<(), Option<StreamFailure>>> {
+        let Some(head) = &self.unversioned else { return Poll::Ready(Err(Some(StreamFailure::Closed))) };
         let protocol = head.fields.get("upgrade").filter(|_| self.asks_upgrade);
         if protocol.is_some() && !ready!(streaming.lease.poll_enables_connect(task)).map_err(Some)? {
             return Poll::Ready(Err(None));
@@ -175,8 +195,15 @@ impl ForwardExchange {
         Poll::Ready(begun.map_err(Some))
     }
 
-    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<BuiltResult> {
+    /// Gives the stream up for this reason, logs it, and returns the response.
+    fn fail_stream(&mut self, streaming: PendingH2Request, failure: UpstreamFailure, what: &str) -> Box<BuiltResponse> {
+        self.state = ForwardState::Streaming(streaming);
+        self.fail(failure, what)
+    }
+
+    fn on_stream_failure(&mut self, streaming: PendingH2Request, failure: StreamFailure) -> Poll<BuiltResult> {
         let what = failure.to_string();
+        self.state = ForwardState::Streaming(streaming);
         match failure {
             StreamFailure::Rejected => self.on_closed(UpstreamFailure::Rejected, &what),
             StreamFailure::Closed => self.on_closed(UpstreamFailure::Closed, CLOSED),
@@ -186,37 +213,21 @@ impl ForwardExchange {
         }
     }
 
-    /// Passes an interim response on. Returns an outcome if there are too many.
-    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Box<BuiltResponse>> {
-        self.interim_responses += 1;
-        if self.interim_responses > INTERIM_RESPONSES_MAX {
-            return Some(self.fail(UpstreamFailure::Faulty, "sent too many interim responses"));
-        }
-        if status == Status::CONTINUE {
-            // The client gets its own 100 Continue when its content is read.
-            if let ForwardState::Streaming(streaming) = &mut self.state {
-                streaming.upload.awaits_continue = false;
-            }
-            self.await_first_byte();
-        } else {
-            self.link.send_interim(status, passed_on(fields));
-        }
-        None
-    }
-
-    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> Box<BuiltResponse> {
+    fn on_stream_head(
+        &mut self,
+        streaming: PendingH2Request,
+        status: Status,
+        fields: &Fields,
+        is_last: bool,
+    ) -> Box<BuiltResponse> {
         let limits = &self.inner.plan.head_limits;
         let (bytes, count) = fields
             .iter()
             .fold((0, 0), |(bytes, count), (name, value)| (bytes + name.len() + value.len() + 4, count + 1));
         if bytes > limits.head_bytes_max || count > limits.fields_max {
-            return self.fail(UpstreamFailure::Faulty, "sent a response head that is too large");
+            return self.fail_stream(streaming, UpstreamFailure::Faulty, "sent a response head that is too large");
         }
-        let ForwardState::Streaming(PendingH2Request { mut lease, upload, .. }) =
-            std::mem::replace(&mut self.state, ForwardState::Done)
-        else {
-            unreachable!("a response comes in an exchange")
-        };
+        let PendingH2Request { mut lease, upload, .. } = streaming;
         let now = self.now;
         self.link.forwarding().borrow_mut().on_response(status, now.unix_us);
         self.link.set_deadline(None);
