@@ -455,7 +455,7 @@ mod tests {
         here.ban(network("198.51.100.0/24"), hour).unwrap();
         assert_eq!(tell(&here, &there), [true], "an operator's ban is an order");
         assert!(matches!(there.list()[..], [(found, _, BanAction::Tarpit)] if found == two));
-        assert_eq!(tell(&there, &here), [], "what others have told is not told");
+        assert_eq!(tell(&there, &here), Vec::<bool>::new(), "what others have told is not told");
         here.unban(two);
         assert_eq!((tell(&here, &there), there.list().len()), (vec![true], 0));
         // A ban of an operator outlasts that of a rule.
