@@ -214,10 +214,18 @@ fn aborts_cancel_streams_and_keep_the_connection() {
 #[test]
 fn the_end_of_a_run_closes_its_connections() {
     let Some(mut server) = AioquicServer::start() else { return };
-    let (report, _) = server.bench("/bytes/100000", &["-d", "300ms", "-c", "4", "--streams", "4"]);
-    assert_eq!((failures(&report), report["connections"].as_u64()), (vec![], Some(4)), "{report}");
+    let mut last = serde_json::Value::Null;
+    // On a busy machine, a run may end before its handshakes.
+    let is_connected = ["300ms", "3s", "30s"].iter().any(|duration| {
+        (last, _) = server.bench("/bytes/100000", &["-d", duration, "-c", "4", "--streams", "4"]);
+        assert_eq!(failures(&last), [], "{last}");
+        last["connections"] == 4
+    });
+    assert!(is_connected, "{last}");
     // The packets arrive shortly after.
-    while server.counts()["closed"] != 4 {
+    while let counts = server.counts()
+        && counts["closed"] != counts["connections"]
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
