@@ -14,11 +14,15 @@ const RULES: &str = " bots \"forum\" { work-bits 6; challenge-wait \"10m\" }\n \
 
 /// Instance with a store. The key is in this directory.
 fn start(store: &str, directory: &Path) -> Operated {
-    Operated::start(&format!(
+    Operated::start(&config(store, directory, RULES))
+}
+
+fn config(store: &str, directory: &Path, rules: &str) -> String {
+    format!(
         "store {{\n url \"{store}\"\n key-file \"{}/key\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n \
-         respond \"/thread\" 200 \"hello\"\n{RULES}}}\n",
+         respond \"/thread\" 200 \"hello\"\n{rules}}}\n",
         directory.display()
-    ))
+    )
 }
 
 /// Response to a GET request from this loopback address; empty if the connection is closed without one.
@@ -141,4 +145,43 @@ fn rejections_of_all_instances_count() {
     for operated in [&one, &two] {
         eventually("the client is banned at both", || bans(operated) == ["127.0.0.31/32 close"]);
     }
+}
+
+/// The newest file of a crawler's addresses counts at all instances. A file that is wrong changes nothing.
+#[test]
+fn lists_of_crawlers_are_shared() {
+    let directory = directory_with_key();
+    let store = directory.path().join("store").display().to_string();
+    let file = |number: usize| directory.path().join(format!("gptbot-{number}.txt"));
+    let all: Vec<_> = (0..2)
+        .map(|number| {
+            std::fs::write(file(number), "127.0.0.40/32\n").unwrap();
+            let ranges = file(number).display().to_string();
+            let rules = format!(" bots \"forum\" {{ crawler \"GPTBot\" ranges=\"{ranges}\" }}\n");
+            Operated::start(&config(&store, directory.path(), &rules))
+        })
+        .collect();
+    let crawl = |operated: &Operated, client: u8| {
+        let mut stream = operated.server.connect_from([127, 0, 0, client]);
+        let request = "GET /thread HTTP/1.1\r\nHost: h\r\nUser-Agent: GPTBot/1.2\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        status(&response).map(str::to_owned)
+    };
+    let statuses = |client: u8| all.iter().map(|operated| crawl(operated, client).unwrap()).collect::<Vec<_>>();
+    assert_eq!((statuses(40), statuses(41)), (vec!["200".to_owned(); 2], vec!["403".to_owned(); 2]));
+    std::fs::write(file(0), "127.0.0.41/32\n").unwrap();
+    eventually("the new list counts at both", || statuses(41) == ["200", "200"]);
+    assert_eq!(statuses(40), ["403", "403"]);
+    assert!(std::fs::read_to_string(file(1)).unwrap().contains("127.0.0.40"), "the file of the other stays");
+    // A reload keeps the list.
+    assert!(all[1].order(&["reload"]).status.success());
+    assert_eq!(statuses(41), ["200", "200"]);
+    std::fs::write(file(0), "oops").unwrap();
+    all[0].server.await_log("lists of bots not reloaded");
+    assert_eq!(statuses(41), ["200", "200"]);
+    // A newer file of the other instance counts again.
+    std::fs::write(file(1), "127.0.0.42/32\n").unwrap();
+    eventually("the newest list counts", || statuses(42)[1] == "200");
 }

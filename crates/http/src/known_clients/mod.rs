@@ -16,7 +16,7 @@ pub use address_set::AddressSet;
 pub use bans::{BanVerdict, Bans, RuleBan, TarpitPlace, TooManyBans};
 pub use claims::{Claim, ClaimFuture, Claims};
 pub use keeper::{Kept, keep};
-pub use lists::{BotLists, SiteLists};
+pub use lists::{BotLists, ListContent, SiteLists};
 pub use locations::Locations;
 pub use report::BotReport;
 

@@ -103,16 +103,14 @@ impl Keepers {
             return;
         };
         if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_of(store)) {
-            fleet.share_limits(assembly.parts.rules.shared_tables());
-            return fleet.share_bans(&lasting.bans);
+            return share(fleet, assembly, lasting);
         }
         // Ends before the next begins.
         self.fleet = None;
         let keeps_cursor = config.cache.disk.is_some();
         match FleetHandle::start(store, keeps_cursor, &lasting.tickets, &self.shared_changes, &lasting.server_log) {
             Ok(fleet) => {
-                fleet.share_limits(assembly.parts.rules.shared_tables());
-                fleet.share_bans(&lasting.bans);
+                share(&fleet, assembly, lasting);
                 self.fleet = Some(fleet);
             }
             Err(error) => lasting.server_log.error(
@@ -148,6 +146,14 @@ impl Keepers {
         let kept = modules::keep(Arc::clone(modules), assembly.parts.config.modules.check_interval);
         self.modules = Some((Arc::clone(modules), spawn(kept).abort_handle()));
     }
+}
+
+/// Shares what this configuration has with other instances.
+fn share(fleet: &FleetHandle, assembly: &Assembly, lasting: &Lasting) {
+    let rules = &assembly.parts.rules;
+    fleet.share_limits(rules.shared_tables());
+    fleet.share_bans(&lasting.bans);
+    fleet.share_lists(rules.known_clients().0);
 }
 
 impl Keepers {

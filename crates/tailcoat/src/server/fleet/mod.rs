@@ -6,6 +6,7 @@
 mod bans;
 mod changes;
 mod limits;
+mod lists;
 mod thread;
 
 use std::io;
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 use self::thread::{LEAVE_LIMIT, StoreThread};
 use crate::config::{SharedState, StoreConfig};
 use crate::control::ControlOrder;
-use crate::known_clients::Bans;
+use crate::known_clients::{Bans, SiteLists};
 use crate::log::ServerLog;
 use crate::routing::rules::RateTable;
 use crate::status::StoreStatus;
@@ -53,6 +54,8 @@ enum Command {
     ShareLimits(Vec<Arc<RateTable>>),
     /// Share bans by rules.
     ShareBans(Arc<Bans>),
+    /// Share these lists of sites, and no others.
+    ShareLists(Vec<Arc<SiteLists>>),
     /// Report the instances.
     Status(oneshot::Sender<StoreStatus>),
 }
@@ -97,6 +100,13 @@ impl FleetHandle {
     pub(super) fn share_bans(&self, bans: &Arc<Bans>) {
         if self.config.has(SharedState::Orders) {
             self.command(Command::ShareBans(Arc::clone(bans)));
+        }
+    }
+
+    /// Shares lists of crawlers and agents, and no others. They decide who passes, so instances need the same `key-file`.
+    pub(super) fn share_lists(&self, lists: Vec<Arc<SiteLists>>) {
+        if self.config.has(SharedState::Orders) && self.config.key_file.is_some() {
+            self.command(Command::ShareLists(lists));
         }
     }
 

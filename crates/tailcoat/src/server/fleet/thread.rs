@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::bans::SharedBans;
 use super::changes::{order_of, publication};
 use super::limits::{Charged, SharedLimits, charge};
+use super::lists::SharedLists;
 use super::{Command, SharedChange, status_of};
 use crate::config::{SharedState, StoreConfig, read_regular, state_directory};
 use crate::log::{ServerLog, event};
@@ -31,6 +32,13 @@ pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Interval between two saves of the position in the events.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Knowledge about clients that a request to the store is for.
+#[derive(Clone, Copy)]
+enum KnownClients {
+    Bans,
+    Lists,
+}
 
 /// Thread of a store.
 pub(super) struct StoreThread {
@@ -124,7 +132,8 @@ impl StoreThread {
         let mut charges: JoinSet<Charged> = JoinSet::new();
         let mut limits = SharedLimits::new(self.config.limits_without_store);
         let mut bans = SharedBans::new(self.config.poll_interval(), self.log.clone());
-        let mut of_bans: JoinSet<Result<StoreReply, StoreError>> = JoinSet::new();
+        let mut lists = SharedLists::new(self.log.clone());
+        let mut known_clients: JoinSet<(KnownClients, Result<StoreReply, StoreError>)> = JoinSet::new();
         loop {
             let now = self.start.elapsed();
             loop {
@@ -144,18 +153,22 @@ impl StoreThread {
                 let store = Arc::clone(&self.store);
                 charges.spawn(async move { charge(&store, batch).await });
             }
-            if let Some(request) = bans.poll(now, unix_ms()) {
+            let of_bans = bans.poll(now, unix_ms()).map(|request| (KnownClients::Bans, request));
+            let of_lists = lists.poll(now).map(|request| (KnownClients::Lists, request));
+            for (part, request) in of_bans.into_iter().chain(of_lists) {
                 let store = Arc::clone(&self.store);
-                of_bans.spawn(async move { carry_out(&store, request).await });
+                known_clients.spawn(async move { (part, carry_out(&store, request).await) });
             }
             let wait = self.member.next_wake().map_or(Duration::from_secs(60), |wake| wake.saturating_sub(now));
             let wait = limits.wait().map_or(wait, |other| wait.min(other));
-            let wait = bans.next_wake().map_or(wait, |wake| wait.min(wake.saturating_sub(now)));
+            let wakes = [bans.next_wake(), lists.next_wake()].into_iter().flatten();
+            let wait = wakes.map(|wake| wake.saturating_sub(now)).fold(wait, Duration::min);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::Publish(order)) => self.publish(&order),
                     Some(Command::ShareLimits(tables)) => limits.set_tables(tables),
                     Some(Command::ShareBans(shared)) => bans.set_bans(shared),
+                    Some(Command::ShareLists(shared)) => lists.set_lists(shared),
                     Some(Command::Status(reply)) => {
                         let (store, status) = (Arc::clone(&self.store), self.status());
                         let (id, next) = (self.member.settings().id.clone(), self.member.cursor().map(|cursor| cursor.next));
@@ -173,13 +186,16 @@ impl StoreThread {
                         self.member.handle_reply(self.start.elapsed(), unix_ms(), part, result);
                     }
                 }
-                Some(done) = of_bans.join_next(), if !of_bans.is_empty() => {
-                    let result = done.unwrap_or_else(|error| Err(StoreError::Wrong(error.to_string())));
+                Some(Ok((part, result))) = known_clients.join_next(), if !known_clients.is_empty() => {
                     self.report(&result);
-                    let next = bans.handle_reply(self.start.elapsed(), unix_ms(), result.map_err(|_| UnknownOutcome));
+                    let (now, result) = (self.start.elapsed(), result.map_err(|_| UnknownOutcome));
+                    let next = match part {
+                        KnownClients::Bans => bans.handle_reply(now, unix_ms(), result),
+                        KnownClients::Lists => lists.handle_reply(now, result),
+                    };
                     if let Some(request) = next {
                         let store = Arc::clone(&self.store);
-                        of_bans.spawn(async move { carry_out(&store, request).await });
+                        known_clients.spawn(async move { (part, carry_out(&store, request).await) });
                     }
                 }
                 Some(done) = charges.join_next(), if !charges.is_empty() => {
