@@ -40,6 +40,8 @@ pub(crate) struct IngressHost {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IngressRule {
     pub(crate) ingress: Key,
+    /// True if the Ingress has a certificate for the host.
+    pub(crate) has_tls: bool,
     pub(crate) rule: Rule,
     pub(crate) backends: Vec<IngressShare>,
     /// Authorization server: its service, port and path.
@@ -191,11 +193,12 @@ fn add(ingress: &Ingress, regex_hosts: &BTreeSet<Option<String>>, converted: &mu
         host.redirects_to_tls |= host.forces_tls || tls.is_some() && annotations.get("ssl-redirect") != Some("false");
         for path in &paths {
             if let Some(rule) = rule(&key, path, is_regex, &template, &annotations, &mut problems) {
-                host.rules.push(rule);
+                host.rules.push(IngressRule { has_tls: tls.is_some(), ..rule });
             }
         }
         if let (Some(target), Some(_)) = (annotations.get("app-root"), &name) {
-            host.rules.push(redirect_rule(&key, PathMatch::Exact("/".to_owned()), target));
+            let rule = redirect_rule(&key, PathMatch::Exact("/".to_owned()), target);
+            host.rules.push(IngressRule { has_tls: tls.is_some(), ..rule });
         }
         if annotations.is("from-to-www-redirect")
             && let Some(name) = &name

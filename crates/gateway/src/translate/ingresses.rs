@@ -96,13 +96,25 @@ impl IngressScope<'_, '_> {
             .collect();
         let with_tls = self.tls_listeners(name, host, &hostnames);
         let label = name.unwrap_or("default");
-        let mut listeners = with_tls.clone();
-        let mut rules: Vec<Rule> = host.rules.iter().map(|rule| self.rule(rule)).collect();
-        if host.redirects_to_tls && (host.forces_tls || !with_tls.is_empty()) {
-            // Without a certificate here, a load balancer in front decrypts, and says so.
-            if with_tls.is_empty() {
-                rules.iter_mut().for_each(require_forwarded_tls);
-                listeners.clone_from(&plain);
+        let mut all: Vec<(bool, Rule)> = host.rules.iter().map(|rule| (rule.has_tls, self.rule(rule))).collect();
+        let mut listeners = with_tls.clone().unwrap_or_default();
+        let redirects = match &with_tls {
+            Some(with_tls) => host.redirects_to_tls && (host.forces_tls || !with_tls.is_empty()),
+            None => host.redirects_to_tls,
+        };
+        if redirects {
+            match &with_tls {
+                // Without a certificate here, a load balancer in front decrypts, and says so.
+                Some(with_tls) if with_tls.is_empty() => {
+                    all.iter_mut().for_each(|(_, rule)| require_forwarded_tls(rule));
+                    listeners.clone_from(&plain);
+                }
+                Some(_) => {}
+                // Until there is a certificate, the rules that need none are served, such as those by which it is issued.
+                None => {
+                    all.retain(|(has_tls, _)| !has_tls);
+                    listeners.clone_from(&plain);
+                }
             }
             let redirect = Redirect { scheme: Some("https".to_owned()), status: Some(308), ..Redirect::default() };
             let rules = vec![Rule { filters: vec![Filter::Redirect(redirect)], ..Rule::default() }];
@@ -111,24 +123,26 @@ impl IngressScope<'_, '_> {
         } else {
             listeners.extend(plain);
         }
-        let route = Route { listeners, hostnames, created: host.created, rules };
-        self.snapshot.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
+        let rules: Vec<Rule> = all.into_iter().map(|(_, rule)| rule).collect();
+        if !rules.is_empty() {
+            let route = Route { listeners, hostnames, created: host.created, rules };
+            self.snapshot.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
+        }
     }
 
-    /// Adds a listener with the certificate of a host for each of its names. Returns the listeners' names.
-    fn tls_listeners(&mut self, name: Option<&str>, host: &IngressHost, hostnames: &[String]) -> Vec<String> {
-        let Some(secret) = &host.secret else { return Vec::new() };
+    /// Adds a listener with the certificate of a host for each of its names. Returns the listeners' names: none if the host
+    /// or the Gateway has no TLS, and `None` if the certificate is missing or invalid.
+    fn tls_listeners(&mut self, name: Option<&str>, host: &IngressHost, hostnames: &[String]) -> Option<Vec<String>> {
+        let Some(secret) = &host.secret else { return Some(Vec::new()) };
         let port = match (self.gateway.assigned.target_ports.get(&(443, "TCP")), self.context.frame.addresses) {
             (Some(port), _) => *port,
             (None, Addresses::Pool(_)) => 443,
             // The Service has no such port: the Gateway needs a listener with it.
-            (None, Addresses::Services { .. }) => return Vec::new(),
+            (None, Addresses::Services { .. }) => return Some(Vec::new()),
         };
         let from = Referrer { group: "networking.k8s.io", kind: "Ingress", namespace: &secret.namespace };
         let to = ResourceRef { name: secret.name.clone(), ..ResourceRef::default() };
-        let Ok(certificate) = self.context.objects.certificate(from, &to, "InvalidCertificateRef") else {
-            return Vec::new();
-        };
+        let certificate = self.context.objects.certificate(from, &to, "InvalidCertificateRef").ok()?;
         let names: Vec<Option<&str>> =
             if name.is_none() { vec![None] } else { hostnames.iter().map(|name| Some(name.as_str())).collect() };
         let mut added = Vec::new();
@@ -143,7 +157,7 @@ impl IngressScope<'_, '_> {
             self.snapshot.listeners.insert(key.clone(), listener);
             added.push(key);
         }
-        added
+        Some(added)
     }
 
     fn rule(&mut self, of: &IngressRule) -> Rule {

@@ -634,6 +634,69 @@ fn a_pool_has_as_many_gateways_as_addresses() {
     assert_eq!(condition(&translation, &without, "Programmed"), "False AddressNotAssigned");
 }
 
+/// An Ingress whose Secret is missing sends requests to HTTPS, and nothing in plain text; another, such as that by which the
+/// certificate is issued, is served.
+#[test]
+fn ingresses_wait_for_their_certificates() {
+    let mut objects = read(&[]);
+    objects.insert(Kind::Gateway, gateway("ingress")).unwrap();
+    let class = json!({"metadata": {"name": "tailcoat"}, "spec": {"controller": "tailcoat.dev/ingress-controller"}});
+    objects.insert(Kind::IngressClass, class).unwrap();
+    let ingress = |name: &str, path: &str, tls: Value| {
+        let backend = json!({"service": {"name": name, "port": {"number": 80}}});
+        json!({
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"ingressClassName": "tailcoat", "tls": tls, "rules": [{"host": "shop.example", "http": {"paths": [
+                {"path": path, "pathType": "Prefix", "backend": backend},
+            ]}}]},
+        })
+    };
+    let tls = json!([{"hosts": ["shop.example"], "secretName": "shop-tls"}]);
+    objects.insert(Kind::Ingress, ingress("shop", "/", tls)).unwrap();
+    let addresses = Addresses::Pool(vec!["127.100.0.0/29".parse().unwrap()]);
+    let key = Key::new(INFRA, "ingress");
+    let run = |objects: &Objects| {
+        let (assigned, errors) = (super::Assignments::new(), BTreeMap::new());
+        let (ingress_gateway, now) = (Some(&key), "2026-01-01T00:00:00Z");
+        let frame = Frame {
+            controller: CONTROLLER,
+            addresses: &addresses,
+            assigned: &assigned,
+            ingress_gateway,
+            now,
+            errors: &errors,
+        };
+        translate(objects, &frame)
+    };
+    // Routes of the plain listener, with the paths of those that are served.
+    let served = |translation: &Translation| -> Vec<(String, Vec<Option<PathMatch>>)> {
+        let plain = format!("{INFRA}/ingress/http");
+        let of_plain = translation.snapshot.routes.iter().filter(|(_, route)| route.listeners.contains(&plain));
+        of_plain
+            .map(|(name, route)| {
+                let name = name.trim_end_matches(&format!(" {key}")).to_owned();
+                let matches = route.rules.iter().flat_map(|rule| &rule.matches);
+                (name, matches.map(|it| it.path.clone()).collect())
+            })
+            .collect()
+    };
+    let redirect = ("shop.example Ingress to-https".to_owned(), vec![]);
+    assert_eq!(served(&run(&objects)), [redirect.clone()]);
+
+    objects.insert(Kind::Ingress, ingress("solver", "/.well-known/acme-challenge/x", json!([]))).unwrap();
+    let solver = vec![Some(PathMatch::Prefix("/.well-known/acme-challenge/x".to_owned()))];
+    assert_eq!(served(&run(&objects)), [("shop.example Ingress".to_owned(), solver), redirect.clone()]);
+
+    let made = rcgen::generate_simple_self_signed(["shop.example".to_owned()]).unwrap();
+    let data = json!({"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()});
+    let secret = json!({"metadata": {"name": "shop-tls", "namespace": "shop"}, "stringData": data});
+    objects.insert(Kind::Secret, secret).unwrap();
+    let after = run(&objects);
+    assert_eq!(served(&after), [redirect]);
+    let with_tls = &after.snapshot.routes[&format!("shop.example Ingress {key}")];
+    assert_eq!((with_tls.listeners.len(), with_tls.rules.len()), (1, 2));
+}
+
 #[test]
 fn traffic_policies() {
     let mut objects = read(&["base", "httproute-weight"]);
