@@ -681,7 +681,7 @@ fn ingresses_wait_for_their_certificates() {
             .collect()
     };
     let redirect = ("shop.example Ingress to-https".to_owned(), vec![]);
-    assert_eq!(served(&run(&objects)), [redirect.clone()]);
+    assert_eq!(served(&run(&objects)), vec![redirect.clone()]);
 
     objects.insert(Kind::Ingress, ingress("solver", "/.well-known/acme-challenge/x", json!([]))).unwrap();
     let solver = vec![Some(PathMatch::Prefix("/.well-known/acme-challenge/x".to_owned()))];
