@@ -15,7 +15,7 @@ pub struct StrictRequest {
 
 /// Sender of a request, which decides how lenient the reading is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub(crate) enum From {
     /// A client's: all that a recipient MUST understand, chunk extensions and empty lines before a request among it.
     Client,
     /// A proxy's, which has no reason for anything but the plainest form.

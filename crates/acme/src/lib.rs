@@ -3,8 +3,6 @@
 //! All work is on a thread of its own. Workers only see changed certificates (`crates/tls`), and answer the challenges of a
 //! CA (`crates/tls`).
 
-#![warn(unreachable_pub)]
-
 mod hook;
 mod order;
 mod schedule;

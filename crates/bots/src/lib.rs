@@ -11,8 +11,6 @@
 //! | [`fingerprint`] | JA4, and the beginning of HTTP/2 connections |
 //! | [`crowdsec`] | decisions of CrowdSec |
 
-#![warn(unreachable_pub)]
-
 pub mod agents;
 pub mod challenge;
 pub mod crowdsec;

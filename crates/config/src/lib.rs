@@ -5,8 +5,6 @@
 //! [`Diagnostics`] and continues, so that one run finds all of them. [`mod@manual`] writes pages from the same tables.
 //! [`Config::validate`] runs the same checks on a configuration that no text says.
 
-#![warn(unreachable_pub)]
-
 mod check;
 mod diagnostic;
 mod manual;

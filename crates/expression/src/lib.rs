@@ -4,8 +4,6 @@
 //! when the configuration is read, and evaluated for each request. Text, compiled expressions and results are bounded,
 //! and regular expressions take linear time.
 
-#![warn(unreachable_pub)]
-
 mod condition;
 mod lex;
 mod map;

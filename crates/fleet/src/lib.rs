@@ -7,8 +7,6 @@
 //! Times are [`InstanceTime`]: the monotonic clock of one instance, from any beginning. No decision about exclusion depends on clocks of
 //! several instances.
 
-#![warn(unreachable_pub)]
-
 mod beats;
 mod board;
 mod events;

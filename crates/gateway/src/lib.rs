@@ -11,8 +11,6 @@
 //! Servers hold no right in the API server. They get their routes over the channel of [`routes::Message`], and continue
 //! with the last ones while the controller is away.
 
-#![warn(unreachable_pub)]
-
 mod client;
 mod controller;
 mod ingress;

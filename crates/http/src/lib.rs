@@ -1,7 +1,5 @@
 //! HTTP and FTP as a worker serves them: connections, the way of a request through rules and handlers, responses.
 
-#![warn(unreachable_pub)]
-
 #[cfg(not(feature = "modules"))]
 mod absent;
 pub mod connection;

@@ -2,8 +2,6 @@
 //!
 //! No directive is dropped silently: each is translated, needs nothing here for a reason, or is reported.
 
-#![warn(unreachable_pub)]
-
 mod apache;
 mod caddy;
 mod directive;

@@ -1,7 +1,5 @@
 //! Shares of the server that a client may take: memory, places in queues, and time of an overloaded worker.
 
-#![warn(unreachable_pub)]
-
 pub mod fair_queue;
 pub mod memory_budget;
 pub mod overload;

@@ -6,8 +6,6 @@
 //! interrupted every millisecond, so that the worker's other requests get their turn. A module that computes for longer
 //! moves to low-priority threads (`run.rs`).
 
-#![warn(unreachable_pub)]
-
 mod call;
 mod code;
 mod compiled;

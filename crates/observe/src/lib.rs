@@ -1,7 +1,5 @@
 //! Reports on the work of the server: logs, counters, status and traces.
 
-#![warn(unreachable_pub)]
-
 pub mod log;
 pub mod metrics;
 pub mod status;

@@ -6,8 +6,6 @@
 //! server needs. The standard library uses posix_spawn, which copies none of the server's memory; to switch the user,
 //! it needs fork.
 
-#![warn(unreachable_pub)]
-
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};

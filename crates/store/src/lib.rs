@@ -4,8 +4,6 @@
 //! on it (`crates/fleet`), so that all engines have them with the same guarantees. Engines are not trusted: each
 //! operation has a time limit, each response a size limit, and a wrong response is an error.
 
-#![warn(unreachable_pub)]
-
 mod consul;
 mod directory;
 mod key;

@@ -1,7 +1,5 @@
 //! The server: a library and a thin `main.rs`.
 
-#![warn(unreachable_pub)]
-
 #[cfg(not(feature = "acme"))]
 mod absent;
 pub mod cli;

@@ -2,8 +2,6 @@
 //!
 //! This room knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` the data after it.
 
-#![warn(unreachable_pub)]
-
 pub mod alerts;
 mod clients;
 mod data_sessions;

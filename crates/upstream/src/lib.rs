@@ -4,8 +4,6 @@
 //! [`SharedUpstream`] is the state that all workers share; [`Upstream`] is a worker's own, with its kept connections.
 //! [`Upstream::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
 
-#![warn(unreachable_pub)]
-
 mod acquire;
 mod addresses;
 mod balance;

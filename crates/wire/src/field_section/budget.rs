@@ -21,7 +21,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Spends one token. Returns `false` if there is none.
-    pub fn spend(&mut self, now: Duration, limit: BudgetLimit) -> bool {
+    pub(crate) fn spend(&mut self, now: Duration, limit: BudgetLimit) -> bool {
         let second = now.as_secs() as u32;
         if second != self.at_second {
             let seconds = second.saturating_sub(self.at_second);
@@ -33,7 +33,7 @@ impl Budget {
     }
 
     /// Returns tokens to the budget, when useful traffic justifies what was spent.
-    pub fn earn(&mut self, count: u32) {
+    pub(crate) fn earn(&mut self, count: u32) {
         self.spent = self.spent.saturating_sub(count);
     }
 }

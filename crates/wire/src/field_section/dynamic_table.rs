@@ -40,28 +40,28 @@ impl DynamicEntry {
 }
 
 impl DynamicTable {
-    pub fn new(size_bytes_max: usize) -> Self {
+    pub(crate) fn new(size_bytes_max: usize) -> Self {
         Self { size_bytes_max, ..Self::default() }
     }
 
-    pub fn size_bytes_max(&self) -> usize {
+    pub(crate) fn size_bytes_max(&self) -> usize {
         self.size_bytes_max
     }
 
     /// Sets the limit and evicts entries that exceed it (section 4.3).
-    pub fn set_size_bytes_max(&mut self, size_bytes_max: usize) {
+    pub(crate) fn set_size_bytes_max(&mut self, size_bytes_max: usize) {
         self.size_bytes_max = size_bytes_max;
         self.evict_to(size_bytes_max);
     }
 
     /// Returns the entry with this index; 0 is the newest.
-    pub fn get(&self, index: usize) -> Option<TableField<'_>> {
+    pub(crate) fn get(&self, index: usize) -> Option<TableField<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(1 + index)?)?;
         Some(self.found(entry))
     }
 
     /// Adds an entry and evicts older ones. An entry that is larger than the table empties it (section 4.4).
-    pub fn insert(&mut self, name: &[u8], value: &[u8], name_index: u8, hash: u32) {
+    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8], name_index: u8, hash: u32) {
         let size_bytes = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
         if size_bytes > self.size_bytes_max {
             self.evict_to(0);
@@ -83,13 +83,13 @@ impl DynamicTable {
     }
 
     /// Returns the number of entries.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns how many entries an entry with `text_bytes` of name and value would evict. The entry must not be larger
     /// than the table.
-    pub fn evicted_by(&self, text_bytes: usize) -> usize {
+    pub(crate) fn evicted_by(&self, text_bytes: usize) -> usize {
         let mut room_bytes = self.size_bytes_max - self.size_bytes;
         let is_kept = move |entry: &DynamicEntry| {
             let is_enough = room_bytes >= text_bytes + FIELD_OVERHEAD_BYTES;
@@ -100,7 +100,7 @@ impl DynamicTable {
     }
 
     /// Returns the index of the newest entry with this hash, name and value.
-    pub fn find(&self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
+    pub(crate) fn find(&self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
         let mut newest_first = self.entries.iter().rev();
         newest_first.position(|entry| {
             entry.hash == hash && {
@@ -111,7 +111,7 @@ impl DynamicTable {
     }
 
     /// Returns the index of the newest entry with this name.
-    pub fn find_name(&self, name: &[u8]) -> Option<usize> {
+    pub(crate) fn find_name(&self, name: &[u8]) -> Option<usize> {
         self.entries.iter().rev().position(|entry| self.found(entry).name == name)
     }
 
@@ -142,12 +142,12 @@ impl DynamicTable {
 
     /// Memory that the table uses.
     #[cfg(test)]
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<DynamicEntry>()
     }
 
     /// Frees memory that is not needed now.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.drop_gone();
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();

@@ -116,7 +116,7 @@ pub(crate) const PREPARED: PreparedExample = PreparedExample {
 
 #[cfg(test)]
 impl PreparedExample {
-    pub fn fields(&self) -> Fields {
+    pub(crate) fn fields(&self) -> Fields {
         let mut fields = Fields::new();
         fields.push("Server", "tailcoat").push("Connection", "close").push("ETag", "\"1\"");
         fields.push("Vary", "Accept-Encoding");

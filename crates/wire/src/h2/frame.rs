@@ -14,26 +14,26 @@ pub const FRAME_BYTES_MAX: usize = 16_384;
 
 /// Types of frames (section 6).
 pub(super) mod kind {
-    pub const DATA: u8 = 0;
-    pub const HEADERS: u8 = 1;
-    pub const PRIORITY: u8 = 2;
-    pub const RST_STREAM: u8 = 3;
-    pub const SETTINGS: u8 = 4;
-    pub const PUSH_PROMISE: u8 = 5;
-    pub const PING: u8 = 6;
-    pub const GOAWAY: u8 = 7;
-    pub const WINDOW_UPDATE: u8 = 8;
-    pub const CONTINUATION: u8 = 9;
-    pub const PRIORITY_UPDATE: u8 = 16;
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const PRIORITY: u8 = 2;
+    pub(crate) const RST_STREAM: u8 = 3;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
+    pub(crate) const PING: u8 = 6;
+    pub(crate) const GOAWAY: u8 = 7;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
+    pub(crate) const PRIORITY_UPDATE: u8 = 16;
 }
 
 /// Flags of frames (section 6).
 pub(super) mod flag {
-    pub const ACK: u8 = 0x1;
-    pub const END_STREAM: u8 = 0x1;
-    pub const END_HEADERS: u8 = 0x4;
-    pub const PADDED: u8 = 0x8;
-    pub const PRIORITY: u8 = 0x20;
+    pub(crate) const ACK: u8 = 0x1;
+    pub(crate) const END_STREAM: u8 = 0x1;
+    pub(crate) const END_HEADERS: u8 = 0x4;
+    pub(crate) const PADDED: u8 = 0x8;
+    pub(crate) const PRIORITY: u8 = 0x20;
 }
 
 /// Header of a frame.
@@ -78,19 +78,19 @@ pub(super) enum H2Frame<'a> {
 }
 
 impl FrameHeader {
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; FRAME_HEADER_BYTES] = bytes.first_chunk()?;
         let [high, middle, low, kind, flags, stream @ ..] = *bytes;
         let payload_bytes = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         Some(Self { payload_bytes, kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff })
     }
 
-    pub fn has(&self, flag: u8) -> bool {
+    pub(super) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     /// Checks what does not depend on the payload: length and stream id (section 6, each type).
-    pub fn check(&self) -> Result<(), ConnectionError> {
+    pub(super) fn check(&self) -> Result<(), ConnectionError> {
         if self.payload_bytes > FRAME_BYTES_MAX {
             return Err(ConnectionError::frame_size("frame too large"));
         }
@@ -119,7 +119,7 @@ impl FrameHeader {
     }
 
     /// Parses the payload of a frame that passed [`FrameHeader::check`].
-    pub fn read<'a>(&self, payload: &'a [u8]) -> Result<H2Frame<'a>, ConnectionError> {
+    pub(super) fn read<'a>(&self, payload: &'a [u8]) -> Result<H2Frame<'a>, ConnectionError> {
         let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Ok(match self.kind {
             kind::HEADERS => self.read_headers(payload)?,

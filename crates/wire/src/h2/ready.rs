@@ -31,7 +31,7 @@ impl Default for ReadyStreams {
 
 impl ReadyStreams {
     /// Adds a stream that is not in any list, at its position in the order.
-    pub fn insert(&mut self, streams: &mut StreamTable, slot: u32) {
+    pub(super) fn insert(&mut self, streams: &mut StreamTable, slot: u32) {
         let stream = streams.at(slot);
         debug_assert!(!stream.is_ready);
         stream.is_ready = true;
@@ -49,7 +49,7 @@ impl ReadyStreams {
     }
 
     /// Removes and returns the stream to serve next.
-    pub fn pop(&mut self, streams: &mut StreamTable) -> Option<u32> {
+    pub(super) fn pop(&mut self, streams: &mut StreamTable) -> Option<u32> {
         if self.filled == 0 {
             return None;
         }
@@ -66,7 +66,7 @@ impl ReadyStreams {
     }
 
     /// Removes a stream from its list, if it is in one.
-    pub fn remove(&mut self, streams: &mut StreamTable, slot: u32) {
+    pub(super) fn remove(&mut self, streams: &mut StreamTable, slot: u32) {
         let stream = streams.at(slot);
         if !stream.is_ready {
             return;
@@ -87,7 +87,7 @@ impl ReadyStreams {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.filled == 0
     }
 

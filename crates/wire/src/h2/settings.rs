@@ -6,14 +6,14 @@ use super::window::{INITIAL_WINDOW_BYTES, WINDOW_BYTES_MAX};
 use super::{ConnectionError, ErrorCode};
 
 pub(super) mod identifier {
-    pub const HEADER_TABLE_SIZE: u16 = 1;
-    pub const ENABLE_PUSH: u16 = 2;
-    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
-    pub const INITIAL_WINDOW_SIZE: u16 = 4;
-    pub const MAX_FRAME_SIZE: u16 = 5;
-    pub const MAX_HEADER_LIST_SIZE: u16 = 6;
-    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
-    pub const NO_RFC7540_PRIORITIES: u16 = 9;
+    pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(crate) const ENABLE_PUSH: u16 = 2;
+    pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+    pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub(crate) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+    pub(crate) const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
 /// Settings of the peer, or the defaults.

@@ -55,7 +55,7 @@ pub(super) struct H2Stream {
 }
 
 impl H2Stream {
-    pub fn new(id: u32, receive: ReceiveWindow, send: SendWindow) -> Self {
+    pub(super) fn new(id: u32, receive: ReceiveWindow, send: SendWindow) -> Self {
         Self {
             id,
             is_received: false,
@@ -82,12 +82,12 @@ impl H2Stream {
     }
 
     /// Returns whether this side's message is complete.
-    pub fn is_sent(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.is_end_offered && self.offered_bytes == 0 && self.trailers.is_none()
     }
 
     /// Returns whether there is content that the stream's window permits to send.
-    pub fn can_send(&self) -> bool {
+    pub(super) fn can_send(&self) -> bool {
         self.offered_bytes > 0 && self.send.available_bytes() > 0
     }
 }
@@ -116,12 +116,12 @@ pub(super) enum Past {
 }
 
 impl StreamTable {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
     /// Adds a stream, which must have the highest id so far. Returns its slot.
-    pub fn insert(&mut self, stream: H2Stream) -> u32 {
+    pub(super) fn insert(&mut self, stream: H2Stream) -> u32 {
         debug_assert!(self.open.back().is_none_or(|(last, _)| *last < stream.id));
         let id = stream.id;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -133,7 +133,7 @@ impl StreamTable {
         slot
     }
 
-    pub fn find(&self, id: u32) -> Option<u32> {
+    pub(super) fn find(&self, id: u32) -> Option<u32> {
         match self.open.back() {
             Some((last, slot)) if *last == id => Some(*slot),
             _ => self.open.binary_search_by_key(&id, |(id, _)| *id).ok().map(|index| self.open[index].1),
@@ -141,12 +141,12 @@ impl StreamTable {
     }
 
     /// Returns the stream in a slot. The slot must be valid: found or inserted, and not removed since.
-    pub fn at(&mut self, slot: u32) -> &mut H2Stream {
+    pub(super) fn at(&mut self, slot: u32) -> &mut H2Stream {
         self.slots[slot as usize].as_mut().expect("slots in use hold streams")
     }
 
     /// Removes a stream, which must not be in a ready list.
-    pub fn remove(&mut self, slot: u32, is_reset_by_us: bool) -> H2Stream {
+    pub(super) fn remove(&mut self, slot: u32, is_reset_by_us: bool) -> H2Stream {
         let stream = self.slots[slot as usize].take().expect("slots in use hold streams");
         debug_assert!(!stream.is_ready);
         self.free.push(slot);
@@ -158,7 +158,7 @@ impl StreamTable {
     }
 
     /// Remembers a closed stream, or one that this side rejected before it was opened.
-    pub fn remember(&mut self, id: u32, is_reset_by_us: bool) {
+    pub(super) fn remember(&mut self, id: u32, is_reset_by_us: bool) {
         let (row, length_max) = match is_reset_by_us {
             true => (&mut self.reset, RESET_STREAMS_MAX),
             false => (&mut self.ended, ENDED_STREAMS_MAX),
@@ -169,7 +169,7 @@ impl StreamTable {
         row.push_back(id);
     }
 
-    pub fn past(&self, id: u32) -> Past {
+    pub(super) fn past(&self, id: u32) -> Past {
         if self.ended.contains(&id) {
             Past::Ended
         } else if self.reset.contains(&id) {
@@ -180,25 +180,25 @@ impl StreamTable {
     }
 
     /// Returns the slot of the open stream at `index`.
-    pub fn slot(&self, index: usize) -> u32 {
+    pub(super) fn slot(&self, index: usize) -> u32 {
         self.open[index].1
     }
 
     /// Returns id and slot of the newest stream.
-    pub fn last(&self) -> Option<(u32, u32)> {
+    pub(super) fn last(&self) -> Option<(u32, u32)> {
         self.open.back().copied()
     }
 
-    pub fn streams(&self) -> impl Iterator<Item = &H2Stream> {
+    pub(super) fn streams(&self) -> impl Iterator<Item = &H2Stream> {
         self.open.iter().filter_map(|(_, slot)| self.slots[*slot as usize].as_ref())
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Frees memory that is not needed while no stream is open.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.open.is_empty() {
             self.slots = Vec::new();
             self.free = Vec::new();

@@ -16,29 +16,29 @@ pub(super) struct WindowOverflow;
 pub(super) struct SendWindow(i32);
 
 impl SendWindow {
-    pub fn new(bytes: u32) -> Self {
+    pub(super) fn new(bytes: u32) -> Self {
         Self(bytes as i32)
     }
 
     /// Returns the bytes that may be sent.
-    pub fn available_bytes(self) -> usize {
+    pub(super) fn available_bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 
     /// Subtracts sent bytes, which must have been available.
-    pub fn on_sent(&mut self, bytes: usize) {
+    pub(super) fn on_sent(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.available_bytes());
         self.0 -= bytes as i32;
     }
 
-    pub fn grow(&mut self, increment: u32) -> Result<(), WindowOverflow> {
+    pub(super) fn grow(&mut self, increment: u32) -> Result<(), WindowOverflow> {
         let grown = i64::from(self.0) + i64::from(increment);
         self.0 = i32::try_from(grown).map_err(|_| WindowOverflow)?;
         Ok(())
     }
 
     /// Adjusts the window after a change of the initial window.
-    pub fn shift(&mut self, from: u32, to: u32) -> Result<(), WindowOverflow> {
+    pub(super) fn shift(&mut self, from: u32, to: u32) -> Result<(), WindowOverflow> {
         let shifted = i64::from(self.0) + i64::from(to) - i64::from(from);
         self.0 = i32::try_from(shifted).map_err(|_| WindowOverflow)?;
         Ok(())
@@ -59,12 +59,12 @@ pub(super) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    pub fn new(size_bytes: u32, now: Duration) -> Self {
+    pub(super) fn new(size_bytes: u32, now: Duration) -> Self {
         Self { available_bytes: size_bytes, size_bytes, consumed_bytes: 0, updated_at: now }
     }
 
     /// Increases the window; returns the difference.
-    pub fn raise_to(&mut self, size_bytes: u32) -> u32 {
+    pub(super) fn raise_to(&mut self, size_bytes: u32) -> u32 {
         let increment = size_bytes.saturating_sub(self.size_bytes);
         self.size_bytes += increment;
         self.available_bytes += increment;
@@ -72,25 +72,25 @@ impl ReceiveWindow {
     }
 
     /// Subtracts received bytes. Fails if the peer has sent more than the window permits.
-    pub fn on_received(&mut self, bytes: usize) -> Result<(), WindowOverflow> {
+    pub(super) fn on_received(&mut self, bytes: usize) -> Result<(), WindowOverflow> {
         let bytes = u32::try_from(bytes).map_err(|_| WindowOverflow)?;
         self.available_bytes = self.available_bytes.checked_sub(bytes).ok_or(WindowOverflow)?;
         Ok(())
     }
 
     /// Returns the bytes that the peer may still send.
-    pub fn available_bytes(&self) -> u32 {
+    pub(super) fn available_bytes(&self) -> u32 {
         self.available_bytes
     }
 
     /// Returns the bytes received and not taken.
-    pub fn waiting_bytes(&self) -> u32 {
+    pub(super) fn waiting_bytes(&self) -> u32 {
         self.size_bytes - self.available_bytes - self.consumed_bytes
     }
 
     /// Returns taken bytes to the window. Returns the increment for a WINDOW_UPDATE once it amounts to half of the
     /// window.
-    pub fn on_consumed(&mut self, bytes: u32, now: Duration, pace: &WindowGrowth) -> Option<u32> {
+    pub(super) fn on_consumed(&mut self, bytes: u32, now: Duration, pace: &WindowGrowth) -> Option<u32> {
         self.consumed_bytes += bytes.min(self.waiting_bytes());
         if self.consumed_bytes < self.size_bytes / 2 {
             return None;

@@ -4,22 +4,22 @@ use super::engine::H3Side;
 use super::{H3Error, varint};
 
 pub(super) mod kind {
-    pub const DATA: u64 = 0;
-    pub const HEADERS: u64 = 1;
-    pub const CANCEL_PUSH: u64 = 3;
-    pub const SETTINGS: u64 = 4;
-    pub const PUSH_PROMISE: u64 = 5;
-    pub const GOAWAY: u64 = 7;
-    pub const MAX_PUSH_ID: u64 = 13;
-    pub const PRIORITY_UPDATE: u64 = 0xf_0700;
-    pub const PRIORITY_UPDATE_OF_PUSH: u64 = 0xf_0701;
+    pub(crate) const DATA: u64 = 0;
+    pub(crate) const HEADERS: u64 = 1;
+    pub(crate) const CANCEL_PUSH: u64 = 3;
+    pub(crate) const SETTINGS: u64 = 4;
+    pub(crate) const PUSH_PROMISE: u64 = 5;
+    pub(crate) const GOAWAY: u64 = 7;
+    pub(crate) const MAX_PUSH_ID: u64 = 13;
+    pub(crate) const PRIORITY_UPDATE: u64 = 0xf_0700;
+    pub(crate) const PRIORITY_UPDATE_OF_PUSH: u64 = 0xf_0701;
 }
 
 pub(super) mod stream_kind {
-    pub const CONTROL: u64 = 0;
-    pub const PUSH: u64 = 1;
-    pub const QPACK_ENCODER: u64 = 2;
-    pub const QPACK_DECODER: u64 = 3;
+    pub(crate) const CONTROL: u64 = 0;
+    pub(crate) const PUSH: u64 = 1;
+    pub(crate) const QPACK_ENCODER: u64 = 2;
+    pub(crate) const QPACK_DECODER: u64 = 3;
 }
 
 /// Type and length of a frame.
@@ -32,7 +32,7 @@ pub(super) struct H3FrameHeader {
 impl H3FrameHeader {
     /// Parses the header at `*at`. Moves `*at` after it, unless it is incomplete.
     #[inline]
-    pub fn parse(input: &[u8], at: &mut usize) -> Option<Self> {
+    pub(super) fn parse(input: &[u8], at: &mut usize) -> Option<Self> {
         let mut end = *at;
         let kind = varint::read(input, &mut end)?;
         let payload_bytes = varint::read(input, &mut end)?;
@@ -41,12 +41,12 @@ impl H3FrameHeader {
     }
 
     /// Returns whether the receiver ignores the frame (section 9): its type is unknown, or reserved to be ignored.
-    pub fn is_unknown(&self) -> bool {
+    pub(super) fn is_unknown(&self) -> bool {
         !matches!(self.kind, 0..=9 | kind::MAX_PUSH_ID | kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_OF_PUSH)
     }
 
     /// Checks that the frame may come on a request stream (section 7.2). `role` is that of the receiver.
-    pub fn check_on_request(&self, role: H3Side) -> Result<(), H3Error> {
+    pub(super) fn check_on_request(&self, role: H3Side) -> Result<(), H3Error> {
         match self.kind {
             kind::DATA | kind::HEADERS => Ok(()),
             // Section 7.2.5: a client that has sent no MAX_PUSH_ID permits no push.
@@ -57,7 +57,7 @@ impl H3FrameHeader {
     }
 
     /// Checks that the frame may come on the control stream, after SETTINGS (section 7.2).
-    pub fn check_on_control(&self, role: H3Side) -> Result<(), H3Error> {
+    pub(super) fn check_on_control(&self, role: H3Side) -> Result<(), H3Error> {
         match self.kind {
             kind::CANCEL_PUSH | kind::GOAWAY => Ok(()),
             kind::MAX_PUSH_ID | kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_OF_PUSH if role == H3Side::Server => {

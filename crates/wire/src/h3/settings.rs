@@ -4,11 +4,11 @@ use super::frame::{kind, write_header};
 use super::{H3Error, H3ErrorCode, varint};
 
 pub(super) mod identifier {
-    pub const QPACK_MAX_TABLE_CAPACITY: u64 = 1;
-    pub const MAX_FIELD_SECTION_SIZE: u64 = 6;
-    pub const QPACK_BLOCKED_STREAMS: u64 = 7;
-    pub const ENABLE_CONNECT_PROTOCOL: u64 = 8;
-    pub const H3_DATAGRAM: u64 = 0x33;
+    pub(crate) const QPACK_MAX_TABLE_CAPACITY: u64 = 1;
+    pub(crate) const MAX_FIELD_SECTION_SIZE: u64 = 6;
+    pub(crate) const QPACK_BLOCKED_STREAMS: u64 = 7;
+    pub(crate) const ENABLE_CONNECT_PROTOCOL: u64 = 8;
+    pub(crate) const H3_DATAGRAM: u64 = 0x33;
 }
 
 /// Settings in a frame, at most. A client sends about ten.

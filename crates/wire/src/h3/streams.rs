@@ -47,7 +47,7 @@ pub(super) struct H3Stream {
 }
 
 impl H3Stream {
-    pub fn new(id: u64, body_bytes_max: u64) -> Self {
+    pub(super) fn new(id: u64, body_bytes_max: u64) -> Self {
         Self {
             id,
             receive: Receive::AwaitHead,
@@ -64,12 +64,12 @@ impl H3Stream {
     }
 
     /// Returns whether the peer's message has the length that Content-Length says.
-    pub fn is_length_right(&self) -> bool {
+    pub(super) fn is_length_right(&self) -> bool {
         self.expected_bytes.is_none_or(|expected| self.received_bytes == expected)
     }
 
     /// Returns whether the caller gets the peer's message.
-    pub fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         !self.discards_content && self.receive != Receive::Skip
     }
 }
@@ -81,11 +81,11 @@ pub(super) struct StreamList {
 }
 
 impl StreamList {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    pub fn insert(&mut self, stream: H3Stream) {
+    pub(super) fn insert(&mut self, stream: H3Stream) {
         match self.streams.back() {
             Some(last) if last.id >= stream.id => {
                 if let Err(index) = self.streams.binary_search_by_key(&stream.id, |other| other.id) {
@@ -96,7 +96,7 @@ impl StreamList {
         }
     }
 
-    pub fn find(&mut self, id: H3StreamId) -> Option<&mut H3Stream> {
+    pub(super) fn find(&mut self, id: H3StreamId) -> Option<&mut H3Stream> {
         let index = self.index(id)?;
         self.streams.get_mut(index)
     }
@@ -110,22 +110,22 @@ impl StreamList {
         self.streams.binary_search_by_key(&id.0, |stream| stream.id).ok()
     }
 
-    pub fn remove(&mut self, id: H3StreamId) -> Option<H3Stream> {
+    pub(super) fn remove(&mut self, id: H3StreamId) -> Option<H3Stream> {
         let index = self.index(id)?;
         self.streams.remove(index)
     }
 
     /// Returns the stream with the highest id.
-    pub fn last(&self) -> Option<H3StreamId> {
+    pub(super) fn last(&self) -> Option<H3StreamId> {
         self.streams.back().map(|stream| H3StreamId(stream.id))
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.streams = VecDeque::new();
     }
 
     /// Frees memory that is not needed while no stream is open.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.streams.is_empty() {
             self.clear();
         }
@@ -145,7 +145,7 @@ pub(super) enum IncomingKind {
 
 impl IncomingKind {
     /// Returns whether the connection fails when the stream ends (RFC 9114, section 6.2.1; RFC 9204, section 4.2).
-    pub fn is_critical(self) -> bool {
+    pub(super) fn is_critical(self) -> bool {
         self != Self::AwaitType
     }
 }

@@ -25,13 +25,13 @@ pub(super) struct References {
 
 impl References {
     /// Returns whether another section with references may be sent.
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.sections.len() < SECTIONS_MAX
     }
 
     /// Returns whether a section of this stream may refer to entries that may not have arrived. Section 2.1.2: so many
     /// streams may be blocked.
-    pub fn may_block(&self, stream: u64, blocked_streams_max: u64) -> bool {
+    pub(super) fn may_block(&self, stream: u64, blocked_streams_max: u64) -> bool {
         let is_at_risk = |section: &&SentSection| section.required > self.known_received;
         let at_risk = || self.sections.iter().filter(is_at_risk);
         if blocked_streams_max == 0 || at_risk().any(|section| section.stream == stream) {
@@ -42,17 +42,17 @@ impl References {
     }
 
     /// Returns the first entry that must not be evicted: it has references, or has not arrived (section 2.1.1).
-    pub fn evictable_end(&self) -> u64 {
+    pub(super) fn evictable_end(&self) -> u64 {
         let oldest = self.sections.iter().map(|section| section.oldest).min();
         oldest.map_or(self.known_received, |oldest| oldest.min(self.known_received))
     }
 
-    pub fn on_sent(&mut self, stream: u64, required: u64, oldest: u64) {
+    pub(super) fn on_sent(&mut self, stream: u64, required: u64, oldest: u64) {
         self.sections.push_back(SentSection { stream, required, oldest });
     }
 
     /// Removes the oldest section of a stream. Returns whether there is one.
-    pub fn on_acknowledged(&mut self, stream: u64) -> bool {
+    pub(super) fn on_acknowledged(&mut self, stream: u64) -> bool {
         let Some(index) = self.sections.iter().position(|section| section.stream == stream) else { return false };
         if let Some(section) = self.sections.remove(index) {
             self.known_received = self.known_received.max(section.required);
@@ -61,7 +61,7 @@ impl References {
     }
 
     /// Removes all sections of a stream, because the decoder will not read them.
-    pub fn on_cancelled(&mut self, stream: u64) {
+    pub(super) fn on_cancelled(&mut self, stream: u64) {
         self.sections.retain(|section| section.stream != stream);
     }
 }

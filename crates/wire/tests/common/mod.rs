@@ -1,7 +1,7 @@
 //! Shared by the tests of allocations.
 
 /// Request with the fields that browsers send.
-pub const REQUEST: [(&str, &str); 8] = [
+pub(crate) const REQUEST: [(&str, &str); 8] = [
     (":method", "GET"),
     (":scheme", "https"),
     (":authority", "example.com"),

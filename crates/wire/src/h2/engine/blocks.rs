@@ -41,7 +41,7 @@ pub(in super::super) enum Fragment {
 }
 
 impl Fragment {
-    pub fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Input(range) => &input[range.clone()],
             Self::Joined(bytes) => bytes,
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Opens a stream for a head from the peer.
-    pub fn open(&mut self, stream: u32, turn: &EngineTurn<'_>) -> &mut H2Stream {
+    pub(crate) fn open(&mut self, stream: u32, turn: &EngineTurn<'_>) -> &mut H2Stream {
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
         let mut new = H2Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
         new.has_head = true;
@@ -205,14 +205,14 @@ impl Engine {
     }
 
     /// Returns an open stream.
-    pub fn stream(&mut self, stream: u32) -> Option<&mut H2Stream> {
+    pub(crate) fn stream(&mut self, stream: u32) -> Option<&mut H2Stream> {
         let slot = self.streams.find(stream)?;
         Some(self.streams.at(slot))
     }
 
     /// Resets a stream because of an error of the peer. Too many of them end the connection (MadeYouReset,
     /// CVE-2025-8671: the peer makes the server reset streams at no cost).
-    pub fn stream_fault(
+    pub(crate) fn stream_fault(
         &mut self,
         stream: u32,
         code: ErrorCode,

@@ -26,7 +26,7 @@ pub(super) enum Shutdown {
 }
 
 impl Shutdown {
-    pub fn is_final(self) -> bool {
+    pub(super) fn is_final(self) -> bool {
         matches!(self, Self::Final(_))
     }
 }
@@ -37,7 +37,7 @@ const LATE_FRAMING: u64 = 2;
 
 impl Engine {
     /// Resets a stream. Returns whether it was open.
-    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut EngineTurn<'_>) -> bool {
+    pub(crate) fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut EngineTurn<'_>) -> bool {
         let Some(slot) = self.streams.find(stream.0) else { return false };
         write_reset(&mut turn.output.bytes, stream.0, code);
         self.close(slot, true, turn);
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Ends the connection because of an error of the peer.
-    pub fn fail(&mut self, error: ConnectionError, output: &mut H2Output) {
+    pub(crate) fn fail(&mut self, error: ConnectionError, output: &mut H2Output) {
         // An earlier GOAWAY cannot be revoked (RFC 9113, section 6.8).
         let last_stream = match self.shutdown {
             Shutdown::Final(last_stream) => last_stream,
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Begins a graceful shutdown.
-    pub fn shut_down(&mut self, turn: &mut EngineTurn<'_>) {
+    pub(crate) fn shut_down(&mut self, turn: &mut EngineTurn<'_>) {
         if !matches!(self.shutdown, Shutdown::None) || matches!(self.state, H2EngineState::Closed(_)) {
             return;
         }
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Returns whether nothing remains to do: no new streams are accepted, and none is open.
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         matches!(self.state, H2EngineState::Closed(_))
             || self.streams.len() == 0 && (self.shutdown.is_final() || self.peer_last_stream.is_some())
     }
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Removes own streams that the peer will not answer (section 6.8).
-    pub fn forget_after(&mut self, last_stream: StreamId, turn: &mut EngineTurn<'_>) {
+    pub(crate) fn forget_after(&mut self, last_stream: StreamId, turn: &mut EngineTurn<'_>) {
         while let Some((id, slot)) = self.streams.last()
             && id > last_stream.0
         {
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// Returns the latest time for [`Engine::handle_timeout`].
-    pub fn next_timeout(&self, limits: &H2Limits) -> Option<Duration> {
+    pub(crate) fn next_timeout(&self, limits: &H2Limits) -> Option<Duration> {
         let settings = self.settings_sent_at.map(|at| at + limits.settings_timeout);
         let shutdown = match self.shutdown {
             Shutdown::Announced(at) => Some(at + SHUTDOWN_TIMEOUT),
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// Handles expired timers. Call it until it returns `None`.
-    pub fn handle_timeout(&mut self, turn: &mut EngineTurn<'_>) -> Option<EngineStep> {
+    pub(crate) fn handle_timeout(&mut self, turn: &mut EngineTurn<'_>) -> Option<EngineStep> {
         if matches!(self.state, H2EngineState::Closed(_)) {
             return None;
         }

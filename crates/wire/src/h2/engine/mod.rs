@@ -128,7 +128,7 @@ pub(super) enum EngineStep {
 }
 
 impl Engine {
-    pub fn new(role: Role, now: Duration, limits: &H2Limits) -> Self {
+    pub(super) fn new(role: Role, now: Duration, limits: &H2Limits) -> Self {
         let stream_window_bytes = limits.stream_window_bytes.max(INITIAL_WINDOW_BYTES);
         Self {
             role,
@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// Writes the preface (RFC 9113, section 3.4).
-    pub fn start(&mut self, turn: &mut EngineTurn<'_>) {
+    pub(super) fn start(&mut self, turn: &mut EngineTurn<'_>) {
         let (is_server, limits) = (self.role == Role::Server, turn.limits);
         if !is_server {
             turn.output.bytes.extend_from_slice(PREFACE);
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// Handles input. Call it with the rest until it needs more. Ranges count from the first byte of `input`.
-    pub fn handle_input(&mut self, input: &[u8], turn: &mut EngineTurn<'_>) -> (usize, EngineStep) {
+    pub(super) fn handle_input(&mut self, input: &[u8], turn: &mut EngineTurn<'_>) -> (usize, EngineStep) {
         let mut at = 0;
         loop {
             if let H2EngineState::Closed(error) = self.state {
@@ -256,34 +256,34 @@ impl Engine {
     }
 
     /// Returns whether the peer's first SETTINGS have arrived.
-    pub fn has_peer_settings(&self) -> bool {
+    pub(super) fn has_peer_settings(&self) -> bool {
         !matches!(self.state, H2EngineState::AwaitPreface | H2EngineState::AwaitSettings)
     }
 
     /// Returns the number of open streams.
-    pub fn open_streams(&self) -> usize {
+    pub(super) fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
     /// Returns whether a header block is incomplete.
-    pub fn awaits_continuation(&self) -> bool {
+    pub(super) fn awaits_continuation(&self) -> bool {
         self.block.is_some()
     }
 
     /// Returns the unsent bytes of a stream's content; `None` if the stream is closed.
-    pub fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
+    pub(super) fn unsent_bytes(&mut self, stream: StreamId) -> Option<u64> {
         let slot = self.streams.find(stream.0)?;
         Some(self.streams.at(slot).offered_bytes)
     }
 
     /// Returns the bytes received on all streams and not taken. The connection's window lacks as many.
     #[cfg(test)]
-    pub fn waiting_bytes(&self) -> u32 {
+    pub(super) fn waiting_bytes(&self) -> u32 {
         self.receive.waiting_bytes()
     }
 
     /// Frees memory that is not needed while no stream is open.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.streams.shrink();
         self.decoder.shrink();
     }

@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Ends the peer's message.
-    pub fn end_receiving(&mut self, stream: u32, turn: &mut EngineTurn<'_>) {
+    pub(crate) fn end_receiving(&mut self, stream: u32, turn: &mut EngineTurn<'_>) {
         let Some(slot) = self.streams.find(stream) else { return };
         let known = self.streams.at(slot);
         known.is_received = true;
@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Returns `bytes` to the windows, because the caller has read them or will never get them (`None`).
-    pub fn take(&mut self, stream: Option<u32>, bytes: u32, turn: &mut EngineTurn<'_>) {
+    pub(crate) fn take(&mut self, stream: Option<u32>, bytes: u32, turn: &mut EngineTurn<'_>) {
         if bytes == 0 {
             return;
         }

@@ -26,7 +26,7 @@ pub struct StreamGone;
 
 impl Engine {
     /// Sends a head, final or not. `write` appends the block.
-    pub fn send_head(
+    pub(crate) fn send_head(
         &mut self,
         stream: StreamId,
         is_final: bool,
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Offers further bytes of content, after those offered before.
-    pub fn offer_content(
+    pub(crate) fn offer_content(
         &mut self,
         stream: StreamId,
         bytes: u64,
@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Ends a message with trailers, after all content that was offered.
-    pub fn send_trailers(
+    pub(crate) fn send_trailers(
         &mut self,
         stream: StreamId,
         fields: Fields,
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// Returns whether the peer accepts another stream (RFC 9113, section 5.1.2).
-    pub fn can_open(&self) -> bool {
+    pub(crate) fn can_open(&self) -> bool {
         let is_open = !matches!(self.state, super::H2EngineState::Closed(_))
             && self.peer_last_stream.is_none()
             && !self.shutdown.is_final()
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Opens a stream for a request with this method.
-    pub fn open_own(&mut self, method: &[u8], turn: &EngineTurn<'_>) -> Option<StreamId> {
+    pub(crate) fn open_own(&mut self, method: &[u8], turn: &EngineTurn<'_>) -> Option<StreamId> {
         if !self.can_open() {
             return None;
         }
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// Sets the priority of a stream.
-    pub fn set_priority(&mut self, stream: u32, priority: Priority) {
+    pub(crate) fn set_priority(&mut self, stream: u32, priority: Priority) {
         let Some(slot) = self.streams.find(stream) else { return };
         self.ready.remove(&mut self.streams, slot);
         self.streams.at(slot).priority = priority;
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Writes up to `room_bytes` of content and frame headers, as windows and priorities permit. Calls `place` for each
     /// piece. Returns a stream whose content was lost.
-    pub fn poll_output(
+    pub(crate) fn poll_output(
         &mut self,
         room_bytes: usize,
         turn: &mut EngineTurn<'_>,
@@ -233,7 +233,7 @@ impl Engine {
     }
 
     /// Returns how many bytes of a stream's content the windows permit beyond those offered; 0 if the stream is closed.
-    pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
+    pub(crate) fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
         let connection_bytes = self.send.available_bytes();
         self.stream(stream.0).map_or(0, |stream| {
             let bytes = stream.send.available_bytes().min(connection_bytes) as u64;
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     /// Returns whether content can be sent now.
-    pub fn has_content_to_send(&self) -> bool {
+    pub(crate) fn has_content_to_send(&self) -> bool {
         self.send.available_bytes() > 0 && !self.ready.is_empty()
     }
 

@@ -9,12 +9,13 @@ use crate::h2::hpack::Decoder;
 use crate::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, Placement, ServerEvent, StreamId};
 use crate::http::{Fields, RequestHead, Status};
 
-pub const END: u8 = flag::END_STREAM | flag::END_HEADERS;
-pub const OPEN: u8 = flag::END_HEADERS;
-pub const GET: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
-pub const POST: &[(&str, &str)] = &[(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+pub(super) const END: u8 = flag::END_STREAM | flag::END_HEADERS;
+pub(super) const OPEN: u8 = flag::END_HEADERS;
+pub(super) const GET: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+pub(super) const POST: &[(&str, &str)] =
+    &[(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_header(&mut out, payload.len(), kind, flags, stream);
     out.extend_from_slice(payload);
@@ -22,7 +23,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a block without the dynamic table; names are sent unchanged.
-pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {
         out.extend([0, name.len() as u8]);
@@ -38,23 +39,23 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-pub fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     frame(kind::HEADERS, flags, stream, &block(fields))
 }
 
-pub fn data(stream: u32, flags: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn data(stream: u32, flags: u8, content: &[u8]) -> Vec<u8> {
     frame(kind::DATA, flags, stream, content)
 }
 
-pub fn reset(stream: u32) -> Vec<u8> {
+pub(super) fn reset(stream: u32) -> Vec<u8> {
     frame(kind::RST_STREAM, 0, stream, &8u32.to_be_bytes())
 }
 
-pub fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+pub(super) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
     frame(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
 }
 
-pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+pub(super) fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> = settings
         .iter()
         .flat_map(|(identifier, value)| identifier.to_be_bytes().into_iter().chain(value.to_be_bytes()))
@@ -62,12 +63,12 @@ pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &payload)
 }
 
-pub fn settings_ack() -> Vec<u8> {
+pub(super) fn settings_ack() -> Vec<u8> {
     frame(kind::SETTINGS, flag::ACK, 0, &[])
 }
 
 /// A server connection and a record of its events.
-pub struct TestPeer {
+pub(super) struct TestPeer {
     pub server: H2ServerConnection,
     pub limits: H2Limits,
     pub now: Duration,
@@ -87,11 +88,11 @@ pub struct TestPeer {
 
 impl TestPeer {
     /// Creates a connection on which both sides have sent their settings.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(H2Limits::default(), &[])
     }
 
-    pub fn with(limits: H2Limits, own_settings: &[(u16, u32)]) -> Self {
+    pub(super) fn with(limits: H2Limits, own_settings: &[(u16, u32)]) -> Self {
         let mut peer = Self::unsettled(limits);
         let mut input = PREFACE.to_vec();
         input.extend(settings(own_settings));
@@ -102,7 +103,7 @@ impl TestPeer {
     }
 
     /// Creates a connection on which neither side has sent anything.
-    pub fn unsettled(limits: H2Limits) -> Self {
+    pub(super) fn unsettled(limits: H2Limits) -> Self {
         let now = Duration::from_secs(1000);
         let mut peer = Self {
             server: H2ServerConnection::new(now, &limits),
@@ -121,13 +122,13 @@ impl TestPeer {
         peer
     }
 
-    pub fn turn<T>(&mut self, action: impl FnOnce(&mut H2ServerConnection, &mut EngineTurn<'_>) -> T) -> T {
+    pub(super) fn turn<T>(&mut self, action: impl FnOnce(&mut H2ServerConnection, &mut EngineTurn<'_>) -> T) -> T {
         let mut turn = EngineTurn { now: self.now, limits: &self.limits, output: &mut self.output };
         action(&mut self.server, &mut turn)
     }
 
     /// Sends bytes; returns their events.
-    pub fn send(&mut self, bytes: &[u8]) -> String {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let (input, mut at) = (std::mem::take(&mut self.pending), 0);
         loop {
@@ -147,7 +148,7 @@ impl TestPeer {
         std::mem::take(&mut self.events)
     }
 
-    pub fn on_event(&mut self, event: ServerEvent, input: &[u8]) {
+    pub(super) fn on_event(&mut self, event: ServerEvent, input: &[u8]) {
         let (line, complete) = match event {
             ServerEvent::NeedInput => return,
             ServerEvent::AwaitOutput => ("await output".to_owned(), None),
@@ -190,13 +191,13 @@ impl TestPeer {
     }
 
     /// Responds with 204.
-    pub fn respond(&mut self, stream: StreamId, is_last: bool) {
+    pub(super) fn respond(&mut self, stream: StreamId, is_last: bool) {
         let _ =
             self.turn(|server, turn| server.send_response(stream, Status::NO_CONTENT, &Fields::new(), is_last, turn));
     }
 
     /// Responds with 204 and content of `bytes` bytes.
-    pub fn respond_with(&mut self, stream: u32, bytes: u64) {
+    pub(super) fn respond_with(&mut self, stream: u32, bytes: u64) {
         self.respond(StreamId(stream), bytes == 0);
         if bytes > 0 {
             let _ = self.turn(|server, turn| server.offer_content(StreamId(stream), bytes, true, turn));
@@ -204,11 +205,11 @@ impl TestPeer {
     }
 
     /// Sends content and takes the output; returns one line per frame.
-    pub fn frames(&mut self) -> String {
+    pub(super) fn frames(&mut self) -> String {
         self.frames_within(usize::MAX)
     }
 
-    pub fn frames_within(&mut self, room_bytes: usize) -> String {
+    pub(super) fn frames_within(&mut self, room_bytes: usize) -> String {
         self.turn(|server, turn| {
             server.poll_output(room_bytes, turn, |_, range, out| {
                 out.resize(out.len() + (range.end - range.start) as usize, b'x');
@@ -255,7 +256,7 @@ impl TestPeer {
     }
 
     /// Advances the time; returns the events.
-    pub fn wait(&mut self, time: Duration) -> String {
+    pub(super) fn wait(&mut self, time: Duration) -> String {
         self.now += time;
         while let Some(event) = self.turn(|server, turn| server.handle_timeout(turn)) {
             self.on_event(event, &[]);

@@ -27,14 +27,14 @@ pub(super) enum H3Shutdown {
 
 impl H3Shutdown {
     /// Returns whether the stream is not accepted any more.
-    pub fn is_final_before(self, stream: u64) -> bool {
+    pub(super) fn is_final_before(self, stream: u64) -> bool {
         matches!(self, Self::Final(first) if stream >= first)
     }
 }
 
 impl H3Engine {
     /// Ends the connection because of an error of the peer.
-    pub fn fail<Head>(&mut self, error: H3Error) -> H3Event<Head> {
+    pub(crate) fn fail<Head>(&mut self, error: H3Error) -> H3Event<Head> {
         let error = *self.closed.get_or_insert(error);
         self.streams.clear();
         self.incoming = Vec::new();
@@ -43,7 +43,7 @@ impl H3Engine {
     }
 
     /// Removes a stream that this side resets. Returns whether it was open.
-    pub fn reset(&mut self, id: H3StreamId, output: &mut H3Output) -> bool {
+    pub(crate) fn reset(&mut self, id: H3StreamId, output: &mut H3Output) -> bool {
         let Some(stream) = self.streams.remove(id) else { return false };
         if !matches!(stream.receive, Receive::Ended | Receive::Skip) {
             self.cancel_sections(id, output);
@@ -58,7 +58,7 @@ impl H3Engine {
     }
 
     /// Handles RESET_STREAM.
-    pub fn on_reset<Head>(&mut self, id: H3StreamId, code: H3ErrorCode, turn: &mut H3Turn<'_>) -> H3Event<Head> {
+    pub(crate) fn on_reset<Head>(&mut self, id: H3StreamId, code: H3ErrorCode, turn: &mut H3Turn<'_>) -> H3Event<Head> {
         if id.is_unidirectional() {
             let index = self.incoming.iter().position(|incoming| incoming.id == id.0);
             let removed = index.map(|index| self.incoming.remove(index));
@@ -69,7 +69,12 @@ impl H3Engine {
     }
 
     /// Handles STOP_SENDING.
-    pub fn on_stop_sending<Head>(&mut self, id: H3StreamId, code: H3ErrorCode, turn: &mut H3Turn<'_>) -> H3Event<Head> {
+    pub(crate) fn on_stop_sending<Head>(
+        &mut self,
+        id: H3StreamId,
+        code: H3ErrorCode,
+        turn: &mut H3Turn<'_>,
+    ) -> H3Event<Head> {
         // All unidirectional streams of this side are critical.
         if id.is_unidirectional() {
             return self.fail(closed_critical_stream());
@@ -122,7 +127,7 @@ impl H3Engine {
     }
 
     /// Begins a graceful shutdown.
-    pub fn shut_down(&mut self, turn: &mut H3Turn<'_>) {
+    pub(crate) fn shut_down(&mut self, turn: &mut H3Turn<'_>) {
         if !matches!(self.shutdown, H3Shutdown::None) || self.closed.is_some() {
             return;
         }
@@ -137,7 +142,7 @@ impl H3Engine {
     }
 
     /// Returns the latest time for [`H3Engine::handle_timeout`].
-    pub fn next_timeout(&self) -> Option<Duration> {
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
         match self.shutdown {
             H3Shutdown::Announced(at) if self.closed.is_none() => Some(at + SHUTDOWN_TIMEOUT),
             _ => None,
@@ -145,7 +150,7 @@ impl H3Engine {
     }
 
     /// Completes a graceful shutdown when its time has come.
-    pub fn handle_timeout(&mut self, turn: &mut H3Turn<'_>) {
+    pub(crate) fn handle_timeout(&mut self, turn: &mut H3Turn<'_>) {
         if self.next_timeout().is_some_and(|at| turn.now >= at) {
             write_number(&mut turn.output.control, kind::GOAWAY, self.next_peer_stream);
             self.shutdown = H3Shutdown::Final(self.next_peer_stream);
@@ -153,7 +158,7 @@ impl H3Engine {
     }
 
     /// Returns whether nothing remains to do: no new streams are accepted, and none is open.
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         // Section 5.2: GOAWAY of a client says nothing of its requests.
         let is_refused = self.role == H3Side::Client && self.peer_first_unhandled.is_some();
         let is_ending = matches!(self.shutdown, H3Shutdown::Final(_)) || is_refused;

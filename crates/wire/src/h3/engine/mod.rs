@@ -87,15 +87,15 @@ pub(super) struct StreamInput<'a> {
 }
 
 impl<'a> StreamInput<'a> {
-    pub fn new(stream: H3StreamId, bytes: &'a [u8], is_fin: bool) -> Self {
+    pub(super) fn new(stream: H3StreamId, bytes: &'a [u8], is_fin: bool) -> Self {
         Self { stream, bytes, at: 0, is_fin }
     }
 
-    pub fn is_consumed(&self) -> bool {
+    pub(super) fn is_consumed(&self) -> bool {
         self.at == self.bytes.len()
     }
 
-    pub fn consume_all(&mut self) {
+    pub(super) fn consume_all(&mut self) {
         self.at = self.bytes.len();
     }
 }
@@ -114,7 +114,7 @@ pub(super) enum H3Step<Head> {
 type StepResult<Head> = Result<H3Step<Head>, H3Error>;
 
 impl H3Engine {
-    pub fn new(role: H3Side, limits: &H3Limits) -> Self {
+    pub(super) fn new(role: H3Side, limits: &H3Limits) -> Self {
         Self {
             role,
             closed: None,
@@ -137,7 +137,7 @@ impl H3Engine {
     }
 
     /// Begins the control stream (RFC 9114, section 6.2.1).
-    pub fn start(&mut self, turn: &mut H3Turn<'_>) {
+    pub(super) fn start(&mut self, turn: &mut H3Turn<'_>) {
         let (limits, is_server) = (turn.limits, self.role == H3Side::Server);
         let settings = [
             (identifier::QPACK_MAX_TABLE_CAPACITY, limits.decoder.table_bytes_max as u64),
@@ -154,7 +154,7 @@ impl H3Engine {
     }
 
     /// Handles a new stream of the peer.
-    pub fn accept<Head>(&mut self, stream: H3StreamId, turn: &mut H3Turn<'_>) -> H3Event<Head> {
+    pub(super) fn accept<Head>(&mut self, stream: H3StreamId, turn: &mut H3Turn<'_>) -> H3Event<Head> {
         if let Some(error) = self.closed {
             return H3Event::Closed(error);
         }
@@ -197,7 +197,7 @@ impl H3Engine {
     }
 
     /// Handles input of a stream that is not consumed.
-    pub fn handle_input<Head>(&mut self, input: &mut StreamInput<'_>, turn: &mut H3Turn<'_>) -> H3Step<Head> {
+    pub(super) fn handle_input<Head>(&mut self, input: &mut StreamInput<'_>, turn: &mut H3Turn<'_>) -> H3Step<Head> {
         if let Some(error) = self.closed {
             input.consume_all();
             return H3Step::Event(H3Event::Closed(error));
@@ -214,7 +214,7 @@ impl H3Engine {
     }
 
     /// Reads the prefix of a section. If it must wait for instructions, leaves it in the input and returns `None`.
-    pub fn open_section(
+    pub(super) fn open_section(
         &mut self,
         section: &IncomingSection,
         input: &mut StreamInput<'_>,
@@ -230,13 +230,13 @@ impl H3Engine {
     }
 
     /// Returns the number of open requests.
-    pub fn open_streams(&self) -> usize {
+    pub(super) fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
     /// Resets a stream because of an error of the peer. Too many of them end the connection (MadeYouReset,
     /// CVE-2025-8671: the peer makes the server reset streams at no cost).
-    pub fn stream_fault<Head>(
+    pub(super) fn stream_fault<Head>(
         &mut self,
         stream: H3StreamId,
         code: H3ErrorCode,
@@ -262,7 +262,7 @@ impl H3Engine {
     }
 
     /// Tells the peer's encoder that a section was decoded.
-    pub fn acknowledge(&mut self, stream: H3StreamId, required: u64, output: &mut H3Output) {
+    pub(super) fn acknowledge(&mut self, stream: H3StreamId, required: u64, output: &mut H3Output) {
         let decoder = &mut self.decoder;
         on_decoder_stream(&mut self.has_decoder_stream, output, |out| decoder.acknowledge(stream.0, required, out));
     }
@@ -278,12 +278,12 @@ impl H3Engine {
 
     /// Returns the number of priorities kept for streams that are not open.
     #[cfg(test)]
-    pub fn early_priorities(&self) -> usize {
+    pub(super) fn early_priorities(&self) -> usize {
         self.early_priorities.len()
     }
 
     /// Frees memory that is not needed while no stream is open.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.streams.shrink();
         self.decoder.shrink();
         self.incoming.shrink_to_fit();

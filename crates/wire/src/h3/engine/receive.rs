@@ -177,12 +177,12 @@ impl H3Engine {
     }
 
     /// Resets the stream of a malformed message (section 4.1.2).
-    pub fn malformed<Head>(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) -> StepResult<Head> {
+    pub(crate) fn malformed<Head>(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) -> StepResult<Head> {
         self.stream_fault(id, H3ErrorCode::H3_MESSAGE_ERROR, turn).map(H3Step::Event)
     }
 
     /// Decodes trailers and ends the message. Returns `None` if the caller has dropped the message.
-    pub fn on_trailers<Head>(
+    pub(crate) fn on_trailers<Head>(
         &mut self,
         section: &IncomingSection,
         input: &mut StreamInput<'_>,
@@ -208,7 +208,7 @@ impl H3Engine {
     }
 
     /// Ends the peer's message.
-    pub fn end_receiving(&mut self, id: H3StreamId) {
+    pub(crate) fn end_receiving(&mut self, id: H3StreamId) {
         let Some(stream) = self.streams.find(id) else { return };
         stream.receive = Receive::Ended;
         if stream.is_sent {

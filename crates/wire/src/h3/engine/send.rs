@@ -18,7 +18,7 @@ impl H3Engine {
     }
 
     /// Writes a HEADERS frame with the section that `write` appends.
-    pub fn send_section(
+    pub(crate) fn send_section(
         &mut self,
         id: H3StreamId,
         is_last: bool,
@@ -34,7 +34,7 @@ impl H3Engine {
     }
 
     /// Writes a HEADERS frame with these pseudo-fields and fields, encoded by the connection's encoder.
-    pub fn send_fields<'a>(
+    pub(crate) fn send_fields<'a>(
         &mut self,
         id: H3StreamId,
         pseudo_fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -56,7 +56,7 @@ impl H3Engine {
     }
 
     /// Writes the header of a DATA frame.
-    pub fn send_data_header(
+    pub(crate) fn send_data_header(
         &mut self,
         id: H3StreamId,
         content_bytes: u64,
@@ -83,7 +83,7 @@ impl H3Engine {
     }
 
     /// Opens a stream of this side for a request. Returns whether the peer accepts it.
-    pub fn open_own(&mut self, id: H3StreamId, method: &[u8], turn: &H3Turn<'_>) -> bool {
+    pub(crate) fn open_own(&mut self, id: H3StreamId, method: &[u8], turn: &H3Turn<'_>) -> bool {
         if self.closed.is_some() || self.peer_first_unhandled.is_some_and(|first| id.0 >= first) {
             return false;
         }
@@ -95,7 +95,7 @@ impl H3Engine {
     }
 
     /// Returns the priority of a response.
-    pub fn priority(&mut self, id: H3StreamId) -> Option<Priority> {
+    pub(crate) fn priority(&mut self, id: H3StreamId) -> Option<Priority> {
         self.streams.find(id).map(|stream| stream.priority)
     }
 }

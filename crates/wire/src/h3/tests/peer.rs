@@ -12,15 +12,17 @@ use crate::h3::{
 use crate::http::{Fields, RequestHead};
 use crate::qpack::write_prefix;
 
-pub const GET: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
-pub const POST: &[(&str, &str)] = &[(":method", "POST"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
+pub(super) const GET: &[(&str, &str)] =
+    &[(":method", "GET"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
+pub(super) const POST: &[(&str, &str)] =
+    &[(":method", "POST"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
 
 /// The peer's unidirectional streams, if the peer is a client.
-pub const CONTROL: u64 = 2;
-pub const ENCODER: u64 = 6;
-pub const DECODER: u64 = 10;
+pub(super) const CONTROL: u64 = 2;
+pub(super) const ENCODER: u64 = 6;
+pub(super) const DECODER: u64 = 10;
 
-pub fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_header(&mut out, kind, payload.len() as u64);
     out.extend_from_slice(payload);
@@ -28,14 +30,14 @@ pub fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes numbers one after the other.
-pub fn numbers(numbers: &[u64]) -> Vec<u8> {
+pub(super) fn numbers(numbers: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     numbers.iter().for_each(|number| varint::write(&mut out, *number));
     out
 }
 
 /// Encodes a HEADERS frame; names are sent unchanged.
-pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     write_headers(&mut out, |out| {
         write_prefix(out);
@@ -49,19 +51,19 @@ pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-pub fn data(content: &[u8]) -> Vec<u8> {
+pub(super) fn data(content: &[u8]) -> Vec<u8> {
     frame(kind::DATA, content)
 }
 
-pub fn settings(settings: &[u64]) -> Vec<u8> {
+pub(super) fn settings(settings: &[u64]) -> Vec<u8> {
     frame(kind::SETTINGS, &numbers(settings))
 }
 
 /// Input of a stream, and whether the stream ends after it.
-pub type TestInput<'a> = (H3StreamId, &'a [u8], bool);
+pub(super) type TestInput<'a> = (H3StreamId, &'a [u8], bool);
 
 /// Role in tests: hands over input, and describes heads.
-pub trait TestRole: H3Role {
+pub(super) trait TestRole: H3Role {
     fn handle(
         connection: &mut H3Connection<Self>,
         input: TestInput<'_>,
@@ -75,7 +77,7 @@ pub trait TestRole: H3Role {
 }
 
 #[derive(Default)]
-pub struct Buffers {
+pub(super) struct Buffers {
     pub head: RequestHead,
     pub text: Vec<u8>,
     pub fields: Fields,
@@ -115,7 +117,7 @@ impl TestRole for H3Client {
 }
 
 /// A connection and a record of its events.
-pub struct TestPeer<R> {
+pub(super) struct TestPeer<R> {
     pub connection: H3Connection<R>,
     pub limits: H3Limits,
     pub now: Duration,
@@ -127,7 +129,7 @@ pub struct TestPeer<R> {
 
 impl<R: TestRole> TestPeer<R> {
     /// Creates a connection on which neither side has sent anything.
-    pub fn unsettled(limits: H3Limits) -> Self {
+    pub(super) fn unsettled(limits: H3Limits) -> Self {
         let mut peer = Self {
             connection: H3Connection::new(&limits),
             limits,
@@ -141,29 +143,29 @@ impl<R: TestRole> TestPeer<R> {
     }
 
     /// Creates a connection on which the peer has sent these settings.
-    pub fn with(limits: H3Limits, own_settings: &[u64]) -> Self {
+    pub(super) fn with(limits: H3Limits, own_settings: &[u64]) -> Self {
         let mut peer = Self::unsettled(limits);
         let control = if R::IS_SERVER { CONTROL } else { CONTROL + 1 };
         assert_eq!(peer.send(control, &[&[0], &settings(own_settings)[..]].concat()), "");
         peer
     }
 
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(H3Limits::default(), &[])
     }
 
-    pub fn turn<T>(&mut self, action: impl FnOnce(&mut H3Connection<R>, &mut H3Turn<'_>) -> T) -> T {
+    pub(super) fn turn<T>(&mut self, action: impl FnOnce(&mut H3Connection<R>, &mut H3Turn<'_>) -> T) -> T {
         let mut turn = H3Turn { now: self.now, limits: &self.limits, output: &mut self.output };
         action(&mut self.connection, &mut turn)
     }
 
     /// Sends bytes on a stream; returns their events, one per line.
-    pub fn send(&mut self, stream: u64, bytes: &[u8]) -> String {
+    pub(super) fn send(&mut self, stream: u64, bytes: &[u8]) -> String {
         self.receive(stream, bytes, false)
     }
 
     /// Sends bytes and ends the stream.
-    pub fn end(&mut self, stream: u64, bytes: &[u8]) -> String {
+    pub(super) fn end(&mut self, stream: u64, bytes: &[u8]) -> String {
         self.receive(stream, bytes, true)
     }
 
@@ -204,7 +206,7 @@ impl<R: TestRole> TestPeer<R> {
         self.pending.insert(stream, (input[at..].to_vec(), is_fin));
     }
 
-    pub fn note(&self, event: &H3Event<R::Head>, input: &[u8], events: &mut String) {
+    pub(super) fn note(&self, event: &H3Event<R::Head>, input: &[u8], events: &mut String) {
         let line = match event {
             H3Event::NeedInput => return,
             H3Event::Blocked => "blocked".to_owned(),
@@ -239,7 +241,7 @@ impl<R: TestRole> TestPeer<R> {
     }
 
     /// The peer resets a stream.
-    pub fn reset(&mut self, stream: u64) -> String {
+    pub(super) fn reset(&mut self, stream: u64) -> String {
         let code = H3ErrorCode::H3_REQUEST_CANCELLED;
         let event = self.turn(|connection, turn| connection.on_reset(H3StreamId(stream), code, turn));
         let mut events = String::new();
@@ -247,7 +249,7 @@ impl<R: TestRole> TestPeer<R> {
         events
     }
 
-    pub fn stop_sending(&mut self, stream: u64) -> String {
+    pub(super) fn stop_sending(&mut self, stream: u64) -> String {
         let code = H3ErrorCode::H3_REQUEST_CANCELLED;
         let event = self.turn(|connection, turn| connection.on_stop_sending(H3StreamId(stream), code, turn));
         let mut events = String::new();
@@ -257,7 +259,7 @@ impl<R: TestRole> TestPeer<R> {
 }
 
 /// Splits output into frames: type and payload.
-pub fn frames(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+pub(super) fn frames(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
         let mut at = 0;
