@@ -54,6 +54,8 @@ ALL = (
     row("mixed-conditional", "mixed-conditional --rounds 1", 40),
     row("absent-404", "absent --part 404", 35),
     row("absent-fallback", "absent --part fallback", 35),
+    row("bots", "bots --part requests", 35),
+    row("bots-tarpit", "bots --part tarpit", 35),
     row("forwarding-64KiB", "forwarding --part 64KiB --rounds 1", 35),
     row("forwarding-10MiB", "forwarding --part 10MiB --rounds 1 --seconds 1", 70),
     row("forwarding-upload", "forwarding --part upload --rounds 1 --slots 4", 50),
