@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::rollout::RolloutReport;
 use super::{Expected, InstanceTime, StoreReply, StoreRequest, StoreResult};
 
 /// Interval between two records.
@@ -49,15 +50,9 @@ pub struct BeatReport {
     pub version: String,
     /// Start of the process, in seconds since 1970.
     pub started_unix_seconds: u64,
-    /// Rollout that it takes part in, and its result.
+    /// State of the latest rollout.
     #[serde(default)]
-    pub rollout: Option<(u64, Result<(), String>)>,
-    /// Requests since the start.
-    #[serde(default)]
-    pub requests: u64,
-    /// Responses with a status of 500 or more since the start.
-    #[serde(default)]
-    pub server_errors: u64,
+    pub rollout: Option<RolloutReport>,
 }
 
 /// Records of one instance.

@@ -14,6 +14,7 @@ mod lease;
 mod limiter;
 mod member;
 mod rollout;
+mod rollout_keeper;
 pub mod simulation;
 mod store;
 mod tickets;
@@ -26,7 +27,10 @@ pub use events::{EVENTS_KEPT, EventCursor, FleetEvent, OUTBOX_MAX, OutboxFull};
 pub use lease::{FleetLease, LeaseRecord, LeaseRequest};
 pub use limiter::SharedBucket;
 pub use member::{Action, Entropy, Member, MemberPart, MemberSettings};
-pub use rollout::{Rollout, RolloutHealth, RolloutMember, RolloutStage, Step, judge, plan_step, takes_part};
+pub use rollout::{
+    Rollout, RolloutHealth, RolloutMember, RolloutReport, RolloutSettings, RolloutStage, Step, plan_step,
+};
+pub use rollout_keeper::{ConfigChange, ROLLOUT_KEY};
 pub use store::{Expected, StoreReply, StoreRequest, StoreResult, UnknownOutcome};
 pub use tickets::{SessionKey, TICKET_KEY_SECONDS, TicketRing};
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::beats::{BeatReport, Beats};
 use super::events::{EventCursor, EventLog, FleetEvent, Heard, OutboxFull};
 use super::lease::{FleetLease, LeaseRequest};
+use super::rollout::RolloutHealth;
+use super::rollout_keeper::{ConfigChange, RolloutKeeper};
 use super::tickets::{SessionKey, TicketKeeper, TicketRing};
 use super::{Expected, InstanceTime, StoreReply, StoreRequest, StoreResult};
 
@@ -27,6 +29,8 @@ pub struct MemberSettings {
     pub has_tickets: bool,
     /// True if events are shared.
     pub has_events: bool,
+    /// True if the instance takes part in rollouts.
+    pub has_rollouts: bool,
 }
 
 /// Random bytes.
@@ -43,6 +47,8 @@ pub enum MemberPart {
     Tickets,
     /// Signs of life.
     Beats,
+    /// Rollouts.
+    Rollouts,
 }
 
 /// Action for the caller.
@@ -56,6 +62,8 @@ pub enum Action {
     Resync,
     /// Use these keys of session tickets.
     UseTickets(TicketRing),
+    /// Apply this configuration, and give the result to [`Member::on_applied`].
+    Configure(ConfigChange),
 }
 
 /// One instance among several.
@@ -65,6 +73,7 @@ pub struct Member {
     housekeeper: FleetLease,
     tickets: TicketKeeper,
     beats: Beats,
+    rollouts: RolloutKeeper,
     report: BeatReport,
     entropy: Entropy,
     /// Actions that wait to be taken.
@@ -79,6 +88,7 @@ impl Member {
             housekeeper: FleetLease::new(&settings.id, settings.lease_time),
             tickets: TicketKeeper::default(),
             beats: Beats::new(&settings.name, &settings.id),
+            rollouts: RolloutKeeper::new(&settings.id),
             report: BeatReport::default(),
             entropy,
             actions: Vec::new(),
@@ -96,9 +106,20 @@ impl Member {
         self.report = report;
     }
 
-    /// Writes the next record as soon as possible.
-    pub fn hasten_beat(&mut self) {
+    /// Responses and errors since the start, and servers of upstreams. They are part of the next record.
+    pub fn set_health(&mut self, health: RolloutHealth) {
+        self.rollouts.set_health(health);
+    }
+
+    /// Takes the result of [`Action::Configure`].
+    pub fn on_applied(&mut self, change: ConfigChange, result: Result<(), String>) {
+        self.rollouts.on_applied(change, result);
         self.beats.hasten();
+    }
+
+    /// Configuration of a rollout that is in use; `None` is that of the file.
+    pub fn applied_config(&self) -> Option<&str> {
+        self.rollouts.applied().map(String::as_str)
     }
 
     /// Publishes an event that this instance has applied. Events of a topic are ordered; others may be applied in any order.
@@ -139,7 +160,8 @@ impl Member {
     pub fn next_wake(&self) -> Option<InstanceTime> {
         let events = self.events.next_wake().filter(|_| self.settings.has_events);
         let tickets = self.tickets.next_wake().filter(|_| self.settings.has_tickets);
-        [events, tickets, self.housekeeper.next_wake(), self.beats.next_wake()].into_iter().flatten().min()
+        let rollouts = self.rollouts.next_wake().filter(|_| self.settings.has_rollouts);
+        [events, tickets, rollouts, self.housekeeper.next_wake(), self.beats.next_wake()].into_iter().flatten().min()
     }
 
     /// Actions that are due.
@@ -159,6 +181,11 @@ impl Member {
             LeaseRequest::Write(value, expect) => StoreRequest::Put { key: HOUSEKEEPER.to_owned(), value, expect },
         });
         actions.extend(request.map(|request| Action::Request(MemberPart::Housekeeper, request)));
+        if self.settings.has_rollouts {
+            let request = self.rollouts.poll(now);
+            actions.extend(request.map(|request| Action::Request(MemberPart::Rollouts, request)));
+            self.report.rollout = self.rollouts.report();
+        }
         let progress = (self.events.cursor().map(|cursor| cursor.next), self.events.waiting() as u64);
         let request = self.beats.poll(now, unix_ms, is_housekeeper, progress, &self.report);
         actions.extend(request.map(|request| Action::Request(MemberPart::Beats, request)));
@@ -204,6 +231,16 @@ impl Member {
                 self.actions.extend(request.map(|request| Action::Request(MemberPart::Tickets, request)));
             }
             MemberPart::Beats => self.beats.handle_reply(now, unix_ms, result),
+            MemberPart::Rollouts => {
+                let stage = self.rollouts.stage();
+                let (change, request) = self.rollouts.handle_reply(now, is_housekeeper, result);
+                self.actions.extend(change.map(Action::Configure));
+                self.actions.extend(request.map(|request| Action::Request(MemberPart::Rollouts, request)));
+                if self.rollouts.stage() != stage {
+                    // The housekeeper waits for the report.
+                    self.beats.hasten();
+                }
+            }
         }
     }
 

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tailcoat_fleet::ConfigChange;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -87,6 +88,8 @@ pub struct Server {
     is_draining: bool,
     /// Log level that an operator has set; valid until the next reload.
     log_level: Option<LogLevel>,
+    /// Rollout whose configuration is in use, in place of the file's.
+    rolled_out: Option<ConfigChange>,
     /// Runtime of the main thread: handles signals, waits for workers and runs background tasks.
     runtime: Arc<Runtime>,
     /// Taken by [`Self::run`].
@@ -274,6 +277,7 @@ impl Server {
             has_successor: tokio::sync::watch::Sender::new(false),
             is_draining: false,
             log_level: None,
+            rolled_out: None,
             runtime,
             sources: Some(ServerEvents { signals, orders, routes, ended, lives_ended, shared }),
         };

@@ -44,9 +44,15 @@ fn store_fault(store: &StoreConfig) -> Option<ModelFinding> {
         let message = format!("{engine} cannot share `{}`, only {}", state.name(), able.join(", "));
         return Some(fault(message, help));
     }
-    if store.key_file.is_none() && store.shares.iter().flatten().any(|state| *state == SharedState::Limits) {
-        let help = "instances hash the keys of limits with it; make one with `openssl rand -base64 32`";
-        return Some(fault("to share `limits` needs a `key-file`".to_owned(), help));
+    let keyed = store.shares.iter().flatten().find(|state| state.needs_key());
+    if let Some(state) = keyed.filter(|_| store.key_file.is_none()) {
+        let help = match state {
+            SharedState::Rollouts => {
+                "with it, no other user of the engine can write a configuration; make one with `openssl rand -base64 32`"
+            }
+            _ => "instances hash the keys of limits with it; make one with `openssl rand -base64 32`",
+        };
+        return Some(fault(format!("to share `{}` needs a `key-file`", state.name()), help));
     }
     let has_endpoint = matches!(place, StorePlace::S3 { .. } | StorePlace::Kubernetes { .. });
     if store.endpoint.is_some() && !has_endpoint {

@@ -114,6 +114,8 @@ pub enum SharedState {
     Orders,
     /// Counts of rate limits.
     Limits,
+    /// Configurations that are rolled out. Only if the operator asks for it, because they can start programs.
+    Rollouts,
 }
 
 /// Shared limits while the store cannot be reached.
@@ -160,12 +162,11 @@ impl Default for StoreConfig {
 impl StoreConfig {
     /// True if this kind of state is shared.
     pub fn has(&self, state: SharedState) -> bool {
-        // Instances count the same keys only if they hash them with the same secret.
-        let is_possible = state != SharedState::Limits || self.key_file.is_some();
+        let is_possible = !state.needs_key() || self.key_file.is_some();
         is_possible
             && match (&self.shares, &self.place) {
                 (Some(shares), _) => shares.contains(&state),
-                (None, Some(place)) => place.can_share(state),
+                (None, Some(place)) => state != SharedState::Rollouts && place.can_share(state),
                 (None, None) => false,
             }
     }
@@ -194,7 +195,13 @@ impl StoreConfig {
 
 impl SharedState {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Certificates, Self::Tickets, Self::Orders, Self::Limits];
+    pub const ALL: [Self; 5] = [Self::Certificates, Self::Tickets, Self::Orders, Self::Limits, Self::Rollouts];
+
+    /// True if instances must have the same `key-file`. Limits: instances count the same keys only if they hash them with the
+    /// same secret. Rollouts: another user of the engine must not be able to write a configuration.
+    pub const fn needs_key(self) -> bool {
+        matches!(self, Self::Limits | Self::Rollouts)
+    }
 
     /// Name in the configuration.
     pub const fn name(self) -> &'static str {
@@ -203,6 +210,7 @@ impl SharedState {
             Self::Tickets => "tickets",
             Self::Orders => "orders",
             Self::Limits => "limits",
+            Self::Rollouts => "rollouts",
         }
     }
 
@@ -241,7 +249,7 @@ impl StorePlace {
     pub const fn can_share(&self, state: SharedState) -> bool {
         let abilities = self.abilities();
         match state {
-            SharedState::Certificates | SharedState::Tickets | SharedState::Orders => true,
+            SharedState::Certificates | SharedState::Tickets | SharedState::Orders | SharedState::Rollouts => true,
             SharedState::Limits => abilities.has_counters,
         }
     }

@@ -92,10 +92,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "share",
-        parameters: &[many("state", ValueKind::Choice(&["certificates", "tickets", "orders", "limits"]))],
+        parameters: &[many("state", ValueKind::Choice(&["certificates", "tickets", "orders", "limits", "rollouts"]))],
         doc: "State that is shared: automatic certificates, keys of session tickets, orders of operators (purges, \
-              bans, drains and `tailcoat set`), rate limits. By default, all that the engine can hold. Rate \
-              limits need Valkey or Redis, and a `key-file`. Each instance decides by its own counts and adds those of \
+              bans, drains and `tailcoat set`), rate limits, configurations of `tailcoat rollout`. By default, all that \
+              the engine can hold, without `rollouts`. Rate limits need Valkey or Redis, and a `key-file`, which \
+              rollouts need as well. Each instance decides by its own counts and adds those of \
               others ten times a second.",
         example: r#"share "certificates" "tickets""#,
         known_as: KnownAs::NONE.nginx(&["sync"]),

@@ -2,7 +2,8 @@
 //! different rates, crashes at any step, a store that stops or is wiped. The same seed gives the same run.
 //!
 //! After each step it checks that at most one member keeps house; at the end, that no purge is lost and that all members agree
-//! on the latest event of each topic.
+//! on the latest event of each topic, and have the configuration that the latest rollout wants. No step of a rollout may happen
+//! twice or out of its order.
 
 mod network;
 pub(super) mod random;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use self::network::SimulatedStore;
 use self::random::Random;
 use super::{
-    Action, EventCursor, InstanceTime, Member, MemberPart, MemberSettings, StoreRequest, StoreResult, UnknownOutcome,
+    Action, EventCursor, InstanceTime, Member, MemberPart, MemberSettings, RolloutSettings, StoreRequest, StoreResult,
+    UnknownOutcome,
 };
 
 /// Unix time at which a run begins, in milliseconds.
@@ -50,6 +52,8 @@ pub struct Conditions {
     pub stop_interval: Option<Duration>,
     /// Mean time between losses of all values of the store.
     pub wipe_interval: Option<Duration>,
+    /// Mean time between attempts of operators to begin a rollout; every third configuration is rejected by all members.
+    pub rollout_interval: Option<Duration>,
     /// Largest difference of a clock from the true time.
     pub skew_max: Duration,
 }
@@ -69,6 +73,8 @@ pub struct Outcome {
     pub time: Duration,
     /// Crashes, partitions, stops and wipes.
     pub faults_made: [u64; 4],
+    /// Rollouts that began, reached all members, and were returned.
+    pub rollouts: [u64; 3],
 }
 
 impl Conditions {
@@ -87,6 +93,7 @@ impl Conditions {
             partition_interval: None,
             stop_interval: None,
             wipe_interval: None,
+            rollout_interval: None,
             skew_max: Duration::from_millis(50),
         }
     }
@@ -100,6 +107,7 @@ impl Conditions {
             partition_interval: Some(Duration::from_secs(5)),
             stop_interval: Some(Duration::from_secs(15)),
             wipe_interval: Some(Duration::from_secs(40)),
+            rollout_interval: Some(Duration::from_secs(10)),
             skew_max: Duration::from_secs(120),
             ..Self::calm(members)
         }
@@ -140,6 +148,7 @@ enum Happening {
     Stop,
     Continue,
     Wipe,
+    Rollout,
 }
 
 /// Member with its clock and what it has applied.
@@ -225,6 +234,7 @@ impl<'a> World<'a> {
             (conditions.partition_interval, Happening::Partition),
             (conditions.stop_interval, Happening::Stop),
             (conditions.wipe_interval, Happening::Wipe),
+            (conditions.rollout_interval, Happening::Rollout),
         ];
         for (interval, happening) in faults {
             if let Some(interval) = interval {
@@ -257,9 +267,11 @@ impl<'a> World<'a> {
         }
         self.outcome.time = self.now;
         self.outcome.requests = self.store.requests;
+        let [_, done, returned] = &mut self.outcome.rollouts;
+        (*done, *returned) = self.store.rollouts_ended;
         self.outcome.delays_ms.sort_unstable();
         if self.outcome.fault.is_none() {
-            self.outcome.fault = self.disagreement();
+            self.outcome.fault = self.store.fault.take().or_else(|| self.disagreement());
         }
     }
 
@@ -348,6 +360,12 @@ impl<'a> World<'a> {
                     self.schedule_within(self.conditions.wipe_interval.unwrap_or_default(), Happening::Wipe);
                 }
             }
+            Happening::Rollout => {
+                if has_faults {
+                    self.begin_rollout();
+                    self.schedule_within(self.conditions.rollout_interval.unwrap_or_default(), Happening::Rollout);
+                }
+            }
         }
         self.check_housekeepers();
     }
@@ -360,6 +378,7 @@ impl<'a> World<'a> {
             lease_time: self.conditions.lease_time,
             has_tickets: true,
             has_events: true,
+            has_rollouts: self.conditions.rollout_interval.is_some(),
         };
         let mut random = Random::new(self.random.below(u64::MAX));
         let entropy = Box::new(move || {
@@ -407,6 +426,16 @@ impl<'a> World<'a> {
             }
         }
         self.drive(member);
+    }
+
+    /// An operator begins a rollout, unless one is in progress.
+    fn begin_rollout(&mut self) {
+        let number = self.random.below(1_000_000);
+        let text = Some(if number.is_multiple_of(3) { format!("bad {number}") } else { number.to_string() });
+        let settings = RolloutSettings { first_per_mille: 300, errors_per_mille_max: 20, watch_seconds: 5 };
+        if self.store.begin_rollout(text, settings) {
+            self.outcome.rollouts[0] += 1;
+        }
     }
 
     /// Lets a member act, and sends its requests.
@@ -467,6 +496,13 @@ impl<'a> World<'a> {
                 host.purges.extend(self.purges.keys().copied());
             }
             Action::UseTickets(_) => {}
+            Action::Configure(change) => {
+                let is_bad = change.text.as_ref().is_some_and(|text| text.starts_with("bad"));
+                let result = if is_bad { Err("bad".to_owned()) } else { Ok(()) };
+                if let Some(member) = &mut self.hosts[index].member {
+                    member.on_applied(change, result);
+                }
+            }
         }
     }
 
@@ -504,8 +540,24 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Member that has another configuration than the latest rollout wants.
+    fn straggler(&self) -> Option<String> {
+        let rollout = self.store.rollout()?;
+        if rollout.stage.is_in_progress() {
+            return Some(format!("rollout {} did not end", rollout.number));
+        }
+        let running = self.hosts.iter().enumerate().filter_map(|(index, host)| Some((index, host.member.as_ref()?)));
+        let mut others = running.filter(|(_, member)| {
+            member.applied_config() != rollout.text_for(&member.settings().id).map(String::as_str)
+        });
+        others.next().map(|(index, member)| format!("member {index} has {:?}: {rollout:?}", member.applied_config()))
+    }
+
     /// Purges that a running member lacks, or topics on which members do not agree.
     fn disagreement(&self) -> Option<String> {
+        if let Some(straggler) = self.straggler() {
+            return Some(straggler);
+        }
         let running = self.hosts.iter().enumerate().filter(|(_, host)| host.member.is_some());
         let mut topics: Option<(usize, &BTreeMap<String, String>)> = None;
         for (index, host) in running {
@@ -543,12 +595,13 @@ mod tests {
     /// Few seeds; `cargo xtask simulate` runs thousands.
     #[test]
     fn members_survive_all_faults() {
-        let mut made = [0; 4];
+        let (mut made, mut rollouts) = ([0; 4], [0; 3]);
         for seed in 0..12 {
             let outcome = check(seed, &Conditions::hostile(3 + seed as usize % 5));
             outcome.faults_made.iter().zip(&mut made).for_each(|(more, sum)| *sum += more);
+            outcome.rollouts.iter().zip(&mut rollouts).for_each(|(more, sum)| *sum += more);
         }
-        assert!(made.iter().all(|count| *count > 0), "{made:?}");
+        assert!(made.iter().chain(&rollouts).all(|count| *count > 0), "{made:?} {rollouts:?}");
     }
 
     #[test]

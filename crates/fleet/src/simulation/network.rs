@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Expected, FleetEvent, StoreReply, StoreRequest};
+use crate::{
+    Expected, FleetEvent, MemberRecord, ROLLOUT_KEY, Rollout, RolloutSettings, RolloutStage, StoreReply, StoreRequest,
+};
 
 #[derive(Default)]
 pub(super) struct SimulatedStore {
@@ -11,6 +13,10 @@ pub(super) struct SimulatedStore {
     pub(super) requests: u64,
     /// Numbers of purges that were events of the store at some time, where members read them.
     seen: BTreeSet<u64>,
+    /// Rollouts that reached all members, and that were returned.
+    pub(super) rollouts_ended: (u64, u64),
+    /// Step of a rollout that must not happen.
+    pub(super) fault: Option<String>,
 }
 
 impl SimulatedStore {
@@ -31,6 +37,7 @@ impl SimulatedStore {
                     return StoreReply::Conflict;
                 }
                 self.note(&key, &value);
+                self.note_step(&key, &value);
                 self.version += 1;
                 self.values.insert(key, (value, self.version));
                 StoreReply::Done(self.version.to_string())
@@ -54,6 +61,46 @@ impl SimulatedStore {
     /// True if this purge was an event at some time.
     pub(super) fn has_seen(&self, purge: u64) -> bool {
         self.seen.contains(&purge)
+    }
+
+    /// Record of the latest rollout.
+    pub(super) fn rollout(&self) -> Option<Rollout> {
+        let (value, _) = self.values.get(ROLLOUT_KEY)?;
+        serde_json::from_slice(value).ok()
+    }
+
+    /// Begins a rollout as an operator does; false if that is not possible.
+    pub(super) fn begin_rollout(&mut self, text: Option<String>, settings: RolloutSettings) -> bool {
+        let records = self.values.range("members/".to_owned().."members0".to_owned());
+        let ids: Vec<String> = records
+            .filter_map(|(_, (value, _))| Some(serde_json::from_slice::<MemberRecord>(value).ok()?.id))
+            .collect();
+        let Ok(rollout) = Rollout::begin(self.rollout().as_ref(), text, &ids, settings, 0) else { return false };
+        self.version += 1;
+        self.values.insert(ROLLOUT_KEY.to_owned(), (serde_json::to_vec(&rollout).unwrap_or_default(), self.version));
+        true
+    }
+
+    /// Members may only take the next step of the same rollout, or return it.
+    fn note_step(&mut self, key: &str, value: &[u8]) {
+        if key != ROLLOUT_KEY {
+            return;
+        }
+        let (before, after) = (self.rollout(), serde_json::from_slice::<Rollout>(value).ok());
+        let (Some(before), Some(after)) = (before, after) else {
+            self.fault.get_or_insert_with(|| "a step of a rollout that the store does not have".to_owned());
+            return;
+        };
+        use RolloutStage::{All, Done, First, Returned};
+        let is_next = matches!((before.stage, after.stage), (First, All | Returned) | (All, Done | Returned));
+        if !is_next || before.number != after.number || before.text != after.text {
+            self.fault.get_or_insert_with(|| format!("{before:?}, then {after:?}"));
+        }
+        match after.stage {
+            Done => self.rollouts_ended.0 += 1,
+            Returned => self.rollouts_ended.1 += 1,
+            First | All => {}
+        }
     }
 
     fn note(&mut self, key: &str, value: &[u8]) {

@@ -23,6 +23,7 @@ mod log;
 mod module;
 mod pages;
 mod reload;
+mod rollout;
 mod serve;
 mod set;
 mod status;
@@ -189,6 +190,8 @@ Examples:
     Unban(ban::Unban),
     /// List banned clients and the time left
     Bans(ban::BansArgs),
+    /// Apply a configuration at all instances of a store, at some first
+    Rollout(rollout::RolloutArgs),
     /// Purge responses from the cache of the running server
     Cache(cache::CacheArgs),
     /// Create, check and compile WebAssembly modules
@@ -284,6 +287,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CliCommand::Ban(command)) => command.run(of_top),
         Some(CliCommand::Unban(command)) => command.run(of_top),
         Some(CliCommand::Bans(command)) => command.run(of_top),
+        Some(CliCommand::Rollout(command)) => command.run(of_top),
         Some(CliCommand::Cache(command)) => command.run(of_top),
         #[cfg(feature = "modules")]
         Some(CliCommand::Module(command)) => command.run(of_top),

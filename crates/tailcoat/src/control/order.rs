@@ -122,6 +122,21 @@ pub enum ControlOrder {
         #[serde(default)]
         site: Option<String>,
     },
+    /// Apply a configuration at all instances of the store, at some first.
+    StartRollout {
+        /// Configuration; `None` is that of each instance's file.
+        text: Option<String>,
+        /// Share of instances that get it first.
+        first_per_mille: u64,
+        /// Share of errors above the usual one at which all instances return.
+        errors_per_mille_max: u64,
+        /// Time for which instances must stay healthy.
+        watch_seconds: u64,
+    },
+    /// End the rollout in progress.
+    StopRollout,
+    /// Report the latest rollout.
+    RolloutStatus,
     /// Drain a server of an upstream, or end that.
     DrainServer {
         /// Name of the upstream.
@@ -191,6 +206,7 @@ impl ControlOrder {
             | Self::SetRateLimit { .. }
             | Self::SetSplit { .. }
             | Self::DrainServer { .. } => Some(PATIENCE),
+            Self::StartRollout { .. } | Self::StopRollout | Self::RolloutStatus => Some(PATIENCE),
             Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
     }
@@ -259,6 +275,14 @@ mod tests {
             ControlOrder::SetSplit { upstream: "canary".into(), share: "0.05".into(), site: None },
             ControlOrder::SetRateLimit { site: None, limit: r#""/login" "5/m""#.into() },
             ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
+            ControlOrder::StartRollout {
+                text: Some("site {}".into()),
+                first_per_mille: 100,
+                errors_per_mille_max: 20,
+                watch_seconds: 60,
+            },
+            ControlOrder::StopRollout,
+            ControlOrder::RolloutStatus,
         ];
         for order in orders {
             let line = serde_json::to_string(&order).unwrap();

@@ -8,9 +8,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, spawn};
 
 use super::assembly::{Assembly, Lasting};
-use super::fleet::{FleetHandle, SharedChange};
+use super::fleet::{FleetHandle, FleetParts, RolloutOrder, RolloutResults, SharedChange};
 use crate::acme;
-use crate::control::ControlOrder;
+use crate::control::{ControlOrder, ControlReply, ControlReport};
 use crate::known_clients::{self, Kept};
 use crate::log::event;
 use crate::modules::{self, Modules};
@@ -96,6 +96,22 @@ impl Keepers {
         self.fleet.as_ref().map(FleetHandle::ask_status)
     }
 
+    /// Gives an order about rollouts to the store, which replies.
+    pub(super) fn order_rollout(&self, order: RolloutOrder, reply: ControlReply) {
+        match &self.fleet {
+            Some(fleet) if fleet.has_rollouts() => fleet.order_rollout(order, reply),
+            _ => {
+                let reason = "this instance takes no part in rollouts; add `rollouts` to `share` in the block `store`";
+                reply.report(ControlReport::Rejected(reason.to_owned()));
+            }
+        }
+    }
+
+    /// Channel for the result of a rollout's configuration.
+    pub(super) fn rollout_report(&self) -> Option<RolloutResults> {
+        self.fleet.as_ref().and_then(FleetHandle::rollout_results)
+    }
+
     fn keep_store(&mut self, assembly: &Assembly, lasting: &Lasting) {
         let config = &assembly.parts.config;
         let Some(store) = &config.store else {
@@ -108,7 +124,13 @@ impl Keepers {
         // Ends before the next begins.
         self.fleet = None;
         let keeps_cursor = config.cache.disk.is_some();
-        match FleetHandle::start(store, keeps_cursor, &lasting.tickets, &self.shared_changes, &lasting.server_log) {
+        let parts = FleetParts {
+            tickets: Arc::clone(&lasting.tickets),
+            changes: self.shared_changes.clone(),
+            observer: Arc::clone(&lasting.observer),
+            log: lasting.server_log.clone(),
+        };
+        match FleetHandle::start(store, keeps_cursor, parts) {
             Ok(fleet) => {
                 share(&fleet, assembly, lasting);
                 self.fleet = Some(fleet);

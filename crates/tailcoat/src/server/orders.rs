@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tailcoat_fleet::{ConfigChange, RolloutSettings};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Server;
 use super::explain::{self, ExplainedConfig};
-use super::fleet::SharedChange;
+use super::fleet::{RolloutOrder, SharedChange};
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, ConfigOrigin, LogLevel, log_format_from_text};
@@ -42,12 +43,21 @@ const CERTIFICATES_A_REPORT: usize = 100;
 /// Time that a status waits for the store.
 const STORE_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Letters of a reason that other instances show.
+const REASON_LETTERS_MAX: usize = 500;
+
 /// Limit of workers; equals that of the option.
 const WORKERS_MAX: usize = 1_024;
 
 /// Report that an operator has set an option.
 pub(super) fn change_summary(option: &str) -> String {
     format!("{option}: set by an operator until the next reload")
+}
+
+/// Beginning of a reason, in one line.
+fn excerpt(reason: &str) -> String {
+    let words = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().take(REASON_LETTERS_MAX).collect()
 }
 
 /// Report of an order that succeeded with a text for the operator, or was rejected for a reason.
@@ -120,6 +130,12 @@ impl Server {
             ControlOrder::SetWorkers { count } => self.set_workers(count, reply),
             ControlOrder::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
             ControlOrder::SetLimit { option } => self.set_limit(&option, reply),
+            ControlOrder::StartRollout { text, first_per_mille, errors_per_mille_max, watch_seconds } => {
+                let settings = RolloutSettings { first_per_mille, errors_per_mille_max, watch_seconds };
+                self.keepers.order_rollout(RolloutOrder::Start(text, settings), reply);
+            }
+            ControlOrder::StopRollout => self.keepers.order_rollout(RolloutOrder::Stop, reply),
+            ControlOrder::RolloutStatus => self.keepers.order_rollout(RolloutOrder::Status, reply),
             ControlOrder::ListBans => _ = reply.report(self.list_bans()),
             ControlOrder::SetCertificate { site, certificate, key } => {
                 reply.report(report_of(self.set_certificate(&site, &certificate, &key)));
@@ -154,7 +170,7 @@ impl Server {
     }
 
     /// Applies a change of another instance.
-    pub(super) fn apply_shared(&self, change: SharedChange) {
+    pub(super) fn apply_shared(&mut self, change: SharedChange) {
         if self.successor.is_some() {
             return;
         }
@@ -167,6 +183,7 @@ impl Server {
                         .debug(event("order of another instance has no effect", &[("reason", &reason)]));
                 }
             }
+            SharedChange::Configure(change) => self.roll_out(change),
             SharedChange::Resync => {
                 let count = self.purge(&[], &[], true);
                 if count == 0 {
@@ -177,6 +194,30 @@ impl Server {
                     .info(event("cache emptied: orders may have been missed", &[("responses", &count)]));
             }
         }
+    }
+
+    /// Applies the configuration of a rollout, and reports the result to the other instances.
+    fn roll_out(&mut self, change: ConfigChange) {
+        let Some(report) = self.keepers.rollout_report() else { return };
+        let (reply, mut reports) = ControlReply::channel();
+        self.reload(ReloadSource::RolledOut(change.clone()), Some(ReloadRequester { reply, is_fancy: false }));
+        let log = self.lasting.server_log.clone();
+        self.runtime.spawn(async move {
+            let result = match reports.recv().await {
+                Some(ControlReport::Done(_)) => Ok(()),
+                Some(ControlReport::Rejected(reason) | ControlReport::Invalid(reason)) => Err(excerpt(&reason)),
+                _ => Err("the server did not apply it".to_owned()),
+            };
+            let number = change.number;
+            match &result {
+                Ok(()) => log.info(event("configuration of a rollout applied", &[("rollout", &number)])),
+                Err(reason) => log.warn(
+                    event("configuration of a rollout rejected", &[("rollout", &number), ("reason", reason)]),
+                    "all instances return to the configuration before; see `tailcoat rollout status`",
+                ),
+            }
+            report.send(change, result);
+        });
     }
 
     /// Explains a request by the configuration in use, on a thread of its own.

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use sd_notify::NotifyState;
+use tailcoat_fleet::ConfigChange;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
@@ -46,6 +47,10 @@ pub(super) struct PreparedConfig {
     changes: Changes,
     /// Warnings about the configuration.
     diagnostics: Diagnostics,
+    /// Rollout that the configuration is of; `None` if it is the file's.
+    rolled_out: Option<ConfigChange>,
+    /// Note for the operator.
+    note: Option<String>,
 }
 
 /// Origin of a new configuration.
@@ -54,6 +59,8 @@ pub(super) enum ReloadSource {
     File,
     /// Current configuration with this change, and its description for the log.
     Change { summary: String, change: Box<dyn FnOnce(&mut Config) + Send> },
+    /// Configuration of a rollout, or the file again.
+    RolledOut(ConfigChange),
     /// Upgrade: a new process reads the configuration.
     Upgrade,
 }
@@ -109,6 +116,8 @@ pub(super) enum ReloadError {
     Failed(ServerStartError),
     /// The configuration needs permissions that this process has dropped.
     Confined(Vec<String>),
+    /// The configuration of a rollout needs permissions that this process has dropped.
+    RolloutConfined(Vec<String>),
     /// A shutdown has started meanwhile.
     ShuttingDown,
 }
@@ -219,9 +228,11 @@ impl Server {
         let launcher = self.launch.launcher().cloned();
         let change = match &source {
             ReloadSource::Change { summary, .. } => Some(summary.clone()),
-            ReloadSource::File | ReloadSource::Upgrade => None,
+            ReloadSource::File | ReloadSource::RolledOut(_) | ReloadSource::Upgrade => None,
         };
-        let prepared = spawn_blocking(move || prepare(source, &origin, launcher.as_deref(), &lasting, &before));
+        let rolled_out = self.rolled_out.clone();
+        let prepared =
+            spawn_blocking(move || prepare(source, rolled_out, &origin, launcher.as_deref(), &lasting, &before));
         let step = Box::pin(async move {
             let panicked =
                 |error| Err(ReloadError::Failed(ServerStartError::at("cannot check the configuration")(error)));
@@ -276,7 +287,7 @@ impl Server {
 
     /// Opens listeners, the last step that can fail, and applies the configuration to all parts.
     fn apply(&mut self, prepared: PreparedConfig) -> Result<(), ServerStartError> {
-        let PreparedConfig { assembly, changes, diagnostics } = prepared;
+        let PreparedConfig { assembly, changes, diagnostics, rolled_out, note } = prepared;
         let config = Arc::clone(&assembly.parts.config);
         let count = match config.server.workers == self.assembly.parts.config.server.workers {
             // An operator has set the number of workers.
@@ -285,7 +296,8 @@ impl Server {
         };
         let new: NewListeners = self.listeners.prepare(&config, count)?;
         let control = self.control.prepare(&config)?;
-        let notes = self.started_with.not_applied(&config);
+        let mut notes = self.started_with.not_applied(&config);
+        notes.extend(note);
         self.control.apply(control).map_err(ServerStartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.apply_limits(config.cache.clone());
@@ -304,6 +316,7 @@ impl Server {
         self.listeners.apply(new, &config.server, &self.lasting.server_log);
         let applied = differences(&self.assembly.parts.config, &assembly.parts.config);
         self.assembly = Arc::new(assembly);
+        self.rolled_out = rolled_out;
         self.keepers.apply(&self.assembly, changes.certificates, &self.lasting);
         let mut done = self.apply_to_workers(count);
         let step = Box::pin(async move {
@@ -399,12 +412,32 @@ impl Server {
 /// Prepares a reload: all steps that change nothing in use.
 fn prepare(
     source: ReloadSource,
+    mut rolled_out: Option<ConfigChange>,
     origin: &ConfigOrigin,
     launcher: Option<&Launcher>,
     lasting: &Lasting,
     before: &Assembly,
 ) -> Result<Box<PreparedConfig>, ReloadError> {
+    let mut note = None;
+    let is_operators = matches!(source, ReloadSource::File);
+    let source = match source {
+        ReloadSource::RolledOut(change) => {
+            rolled_out = change.text.is_some().then_some(change);
+            ReloadSource::File
+        }
+        source => source,
+    };
+    let text = rolled_out.as_ref().and_then(|change| Some((change.number, change.text.as_deref()?)));
     let (config, diagnostics) = match (source, origin) {
+        (ReloadSource::File, ConfigOrigin::File(path, _)) if text.is_some() => {
+            let (number, text) = text.unwrap_or_default();
+            if is_operators {
+                note = Some(format!(
+                    "the configuration of rollout {number} is in use, not the file; `tailcoat rollout files` returns to it"
+                ));
+            }
+            check_rolled_out(number, text, path, lasting, before)?
+        }
         (ReloadSource::File, ConfigOrigin::File(path, _)) if path != Path::new("-") => {
             let (config, diagnostics) = read(path, launcher)?;
             // The file itself could be read.
@@ -418,7 +451,9 @@ fn prepare(
             }
             (config, diagnostics)
         }
-        (ReloadSource::File | ReloadSource::Upgrade, _) => return Err(ReloadError::NoFile),
+        (ReloadSource::File | ReloadSource::RolledOut(_) | ReloadSource::Upgrade, _) => {
+            return Err(ReloadError::NoFile);
+        }
         (ReloadSource::Change { change, .. }, _) => {
             let mut config = (*before.parts.config).clone();
             change(&mut config);
@@ -427,7 +462,35 @@ fn prepare(
     };
     let (assembly, changes) =
         Assembly::new(config, lasting, Some(before), Patience::Unlimited).map_err(ReloadError::Failed)?;
-    Ok(Box::new(PreparedConfig { assembly, changes, diagnostics }))
+    Ok(Box::new(PreparedConfig { assembly, changes, diagnostics, rolled_out, note }))
+}
+
+/// Checks the configuration of a rollout. An instance keeps its own store and control socket: otherwise neither the other
+/// instances nor its operator could reach it.
+fn check_rolled_out(
+    number: u64,
+    text: &str,
+    file: &Path,
+    lasting: &Lasting,
+    before: &Assembly,
+) -> Result<(Config, Diagnostics), ReloadError> {
+    let full = std::path::absolute(file).map_err(|error| ReloadError::Unreadable(file.to_owned(), error))?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    let checked = config::check_bytes(&format!("rollout {number}"), text.as_bytes().to_vec(), directory);
+    let Some(mut config) = checked.config else {
+        return Err(ReloadError::Invalid(ConfigFindings::of(&checked.diagnostics)));
+    };
+    let own = &before.parts.config;
+    config.store.clone_from(&own.store);
+    config.server.control_socket.clone_from(&own.server.control_socket);
+    if let Some(routes) = &own.routes {
+        config.set_routes(routes);
+    }
+    let lacks = lasting.confined.lacks(&config, &[]);
+    if !lacks.is_empty() {
+        return Err(ReloadError::RolloutConfined(lacks));
+    }
+    Ok((config, checked.diagnostics))
 }
 
 /// Reads a configuration. If it has errors, the launcher, which is not confined, reads it again: to this process, an
@@ -469,6 +532,14 @@ impl fmt::Display for ReloadError {
                 write!(
                     f,
                     "the configuration needs permissions that this process has dropped ({}); restart the server",
+                    lacks.join(", ")
+                )
+            }
+            Self::RolloutConfined(lacks) => {
+                write!(
+                    f,
+                    "the configuration needs permissions that this process has dropped ({}); change the file of the \
+                     instance, and run `tailcoat upgrade`",
                     lacks.join(", ")
                 )
             }

@@ -7,21 +7,25 @@ mod bans;
 mod changes;
 mod limits;
 mod lists;
+mod rollouts;
 mod thread;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use tailcoat_fleet::ConfigChange;
 use tailcoat_store::StoreCounts;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+pub(super) use self::rollouts::RolloutOrder;
 use self::thread::{LEAVE_LIMIT, StoreThread};
 use crate::config::{SharedState, StoreConfig};
-use crate::control::ControlOrder;
+use crate::control::{ControlOrder, ControlReply};
 use crate::known_clients::{Bans, SiteLists};
 use crate::log::ServerLog;
+use crate::observer::Observer;
 use crate::routing::rules::RateTable;
 use crate::status::StoreStatus;
 use crate::tls::Tickets;
@@ -33,7 +37,22 @@ pub(super) enum SharedChange {
     Order(ControlOrder),
     /// Orders may have been missed: no cached response may stay.
     Resync,
+    /// Apply the configuration of a rollout.
+    Configure(ConfigChange),
 }
+
+/// Parts of the server that the thread uses.
+pub(super) struct FleetParts {
+    pub(super) tickets: Arc<Tickets>,
+    /// Receiver of changes of other instances.
+    pub(super) changes: UnboundedSender<SharedChange>,
+    pub(super) observer: Arc<Observer>,
+    pub(super) log: ServerLog,
+}
+
+/// Channel for results of rollouts' configurations. It does not keep the thread.
+#[derive(Debug)]
+pub(super) struct RolloutResults(WeakUnboundedSender<Command>);
 
 /// Handle of the thread of a store. Dropping it ends the thread, which first gives its leases back.
 #[derive(Debug)]
@@ -58,22 +77,20 @@ enum Command {
     ShareLists(Vec<Arc<SiteLists>>),
     /// Report the instances.
     Status(oneshot::Sender<StoreStatus>),
+    /// Carry out an order about rollouts.
+    Rollout(RolloutOrder, ControlReply),
+    /// The configuration of a rollout was applied, or rejected.
+    Applied(ConfigChange, Result<(), String>),
 }
 
 impl FleetHandle {
-    /// Starts the thread. Changes of other instances go to `changes`.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The thread cannot be created, or a file of the configuration cannot be read.
-    pub(super) fn start(
-        config: &StoreConfig,
-        keeps_cursor: bool,
-        tickets: &Arc<Tickets>,
-        changes: &UnboundedSender<SharedChange>,
-        log: &ServerLog,
-    ) -> io::Result<Self> {
+    pub(super) fn start(config: &StoreConfig, keeps_cursor: bool, parts: FleetParts) -> io::Result<Self> {
         let (commands, receiver) = unbounded_channel();
-        let thread = StoreThread::new(config, keeps_cursor, Arc::clone(tickets), changes.clone(), log.clone())?;
+        let thread = StoreThread::new(config, keeps_cursor, parts)?;
         let (alive, ended) = channel();
         thread.spawn(receiver, alive)?;
         Ok(Self { config: config.clone(), commands: Some(commands), ended })
@@ -117,10 +134,35 @@ impl FleetHandle {
         receiver
     }
 
+    /// True if the instance takes part in rollouts.
+    pub(super) fn has_rollouts(&self) -> bool {
+        self.config.has(SharedState::Rollouts)
+    }
+
+    /// Carries out an order about rollouts.
+    pub(super) fn order_rollout(&self, order: RolloutOrder, reply: ControlReply) {
+        self.command(Command::Rollout(order, reply));
+    }
+
+    /// Channel for results of rollouts' configurations.
+    pub(super) fn rollout_results(&self) -> Option<RolloutResults> {
+        self.commands.as_ref().map(|commands| RolloutResults(commands.downgrade()))
+    }
+
     fn command(&self, command: Command) {
         if let Some(commands) = &self.commands {
             // Fails only if the thread ended by a panic, which was logged.
             let _ = commands.send(command);
+        }
+    }
+}
+
+impl RolloutResults {
+    /// Tells the other instances.
+    pub(super) fn send(&self, change: ConfigChange, result: Result<(), String>) {
+        if let Some(commands) = self.0.upgrade() {
+            // Fails only if the thread has ended meanwhile.
+            let _ = commands.send(Command::Applied(change, result));
         }
     }
 }

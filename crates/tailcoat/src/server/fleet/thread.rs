@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use tailcoat_fleet::{
     Action, BeatReport, EventCursor, Expected, Member, MemberPart, MemberRecord, MemberSettings, OUTBOX_MAX,
-    StoreReply, StoreRequest, StoreResult, TicketRing, UnknownOutcome,
+    RolloutHealth, StoreReply, StoreRequest, StoreResult, TicketRing, UnknownOutcome,
 };
 use tailcoat_store::{Expectation, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion};
 use tokio::runtime::Builder;
@@ -21,9 +21,12 @@ use super::bans::SharedBans;
 use super::changes::{order_of, publication};
 use super::limits::{Charged, SharedLimits, charge};
 use super::lists::SharedLists;
-use super::{Command, SharedChange, status_of};
+use super::rollouts::{health_of, obey};
+use super::{Command, FleetParts, SharedChange, status_of};
 use crate::config::{SharedState, StoreConfig, read_regular, state_directory};
+use crate::control::ControlReport;
 use crate::log::{ServerLog, event};
+use crate::observer::Observer;
 use crate::status::{InstanceStatus, StoreStatus};
 use crate::tls::{TicketKey, Tickets, write_private};
 
@@ -32,6 +35,9 @@ pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Interval between two saves of the position in the events.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval between two looks at the health of this instance, for rollouts.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Knowledge about clients that a request to the store is for.
 #[derive(Clone, Copy)]
@@ -49,6 +55,7 @@ pub(super) struct StoreThread {
     cursor_file: Option<PathBuf>,
     tickets: Arc<Tickets>,
     changes: UnboundedSender<SharedChange>,
+    observer: Arc<Observer>,
     log: ServerLog,
     start: Instant,
     started_unix_seconds: u64,
@@ -59,13 +66,8 @@ pub(super) struct StoreThread {
 }
 
 impl StoreThread {
-    pub(super) fn new(
-        config: &StoreConfig,
-        keeps_cursor: bool,
-        tickets: Arc<Tickets>,
-        changes: UnboundedSender<SharedChange>,
-        log: ServerLog,
-    ) -> io::Result<Self> {
+    pub(super) fn new(config: &StoreConfig, keeps_cursor: bool, parts: FleetParts) -> io::Result<Self> {
+        let FleetParts { tickets, changes, observer, log } = parts;
         let store = tailcoat_store::open(config).map_err(io::Error::other)?;
         let place = config.place.as_ref().map(ToString::to_string).unwrap_or_default();
         let cursor_file = state_directory().filter(|_| keeps_cursor).map(|directory| {
@@ -86,6 +88,7 @@ impl StoreThread {
             lease_time: config.lease_time,
             has_tickets: config.has(SharedState::Tickets),
             has_events: config.has(SharedState::Orders),
+            has_rollouts: config.has(SharedState::Rollouts),
         };
         let entropy = Box::new(|| {
             let mut bytes = [0; 48];
@@ -100,6 +103,7 @@ impl StoreThread {
             cursor_file,
             tickets,
             changes,
+            observer,
             log,
             start: Instant::now(),
             started_unix_seconds: unix_ms() / 1_000,
@@ -130,6 +134,8 @@ impl StoreThread {
         self.member.set_report(report);
         let mut operations: JoinSet<(MemberPart, Result<StoreReply, StoreError>)> = JoinSet::new();
         let mut charges: JoinSet<Charged> = JoinSet::new();
+        let mut looks: JoinSet<RolloutHealth> = JoinSet::new();
+        let mut look_at = Instant::now();
         let mut limits = SharedLimits::new(self.config.limits_without_store);
         let mut bans = SharedBans::new(self.config.poll_interval(), self.log.clone());
         let mut lists = SharedLists::new(self.log.clone());
@@ -160,6 +166,13 @@ impl StoreThread {
                 known_clients.spawn(async move { (part, carry_out(&store, request).await) });
             }
             let wait = self.member.next_wake().map_or(Duration::from_secs(60), |wake| wake.saturating_sub(now));
+            let has_rollouts = self.member.settings().has_rollouts;
+            if has_rollouts && looks.is_empty() && look_at <= Instant::now() {
+                look_at = Instant::now() + HEALTH_INTERVAL;
+                let observer = Arc::clone(&self.observer);
+                looks.spawn(async move { health_of(&observer.status(0).await) });
+            }
+            let wait = if has_rollouts { wait.min(HEALTH_INTERVAL) } else { wait };
             let wait = limits.wait().map_or(wait, |other| wait.min(other));
             let wakes = [bans.next_wake(), lists.next_wake()].into_iter().flatten();
             let wait = wakes.map(|wake| wake.saturating_sub(now)).fold(wait, Duration::min);
@@ -177,8 +190,17 @@ impl StoreThread {
                             let _ = reply.send(with_instances(status, &store, &id, next).await);
                         });
                     }
+                    Some(Command::Rollout(order, reply)) => {
+                        let (store, skew_ms) = (Arc::clone(&self.store), self.member.skew_ms());
+                        tokio::spawn(async move {
+                            let result = obey(&store, order, skew_ms).await;
+                            reply.report(result.map_or_else(ControlReport::Rejected, ControlReport::Done));
+                        });
+                    }
+                    Some(Command::Applied(change, result)) => self.member.on_applied(change, result),
                     None => break,
                 },
+                Some(Ok(health)) = looks.join_next(), if !looks.is_empty() => self.member.set_health(health),
                 Some(done) = operations.join_next(), if !operations.is_empty() => {
                     if let Ok((part, result)) = done {
                         self.report(&result);
@@ -219,6 +241,7 @@ impl StoreThread {
                     let _ = self.changes.send(SharedChange::Order(order));
                 }
             }
+            Action::Configure(change) => _ = self.changes.send(SharedChange::Configure(change)),
             Action::Resync => _ = self.changes.send(SharedChange::Resync),
             Action::UseTickets(ring) => {
                 if self.tickets.share(keys_of(&ring)).is_err() {
@@ -330,7 +353,7 @@ async fn with_instances(status: StoreStatus, store: &Measured, id: &str, next: O
 }
 
 /// Carries a request out.
-async fn carry_out(store: &Measured, request: StoreRequest) -> Result<StoreReply, StoreError> {
+pub(super) async fn carry_out(store: &Measured, request: StoreRequest) -> Result<StoreReply, StoreError> {
     let key = |text: &str| StoreKey::new(text).map_err(|error| StoreError::Wrong(format!("{text}: {error}")));
     match request {
         StoreRequest::Get(name) => {
