@@ -367,3 +367,49 @@ fn an_authority_that_comes_later() {
     });
     pebble.connect("example.com", |_| true);
 }
+
+/// Three instances that share a store. The one that orders is killed (kill -9) while the CA validates: another continues its
+/// order with the responses of the first, and all use the one certificate.
+#[test]
+fn instances_share_certificates() {
+    let environment = &[("PEBBLE_VA_SLEEPTIME", "5"), ("PEBBLE_AUTHZREUSE", "0")];
+    let Some(pebble) = Pebble::start(Manners { environment, ..STRICT }) else { return };
+    let shared = tempfile::tempdir().expect("a directory for the store");
+    let config = |number: usize, site: &str| {
+        format!(
+            "store {{\n url \"{}\"\n instance \"edge-{number}\"\n timeout \"500ms\"\n lease-time \"2s\"\n}}\n{}{site}",
+            shared.path().display(),
+            pebble.settings("challenges \"http-01\""),
+        )
+    };
+    let behind = "site \"example.com\" { listen \"127.0.0.1:0\" tls=on; respond \"/\" 200 \"hello\" }\n";
+    let start = |number: usize, site: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = directory.path().join("state");
+        Operated::start_with(directory, &config(number, site), |command| _ = command.env("STATE_DIRECTORY", state))
+    };
+    // The CA cannot reach it.
+    let first = start(1, behind);
+    let stored = |folder: &str| !files(&shared.path().join(folder)).is_empty();
+    eventually("the first has an order", || stored("orders"));
+    let front = start(0, &pebble.site("\"example.com\"", ""));
+    let other = start(2, behind);
+    eventually("the first shows a challenge", || stored("challenges"));
+    drop(first);
+    let certificate = certificate_of(&pebble.connect("example.com", |_| true));
+    let client = pebble.client();
+    let of_other = eventually_some("the other has the certificate", || {
+        handshake(other.server.connect(), &client, "example.com").ok().map(|stream| certificate_of(&stream))
+    });
+    assert_eq!(of_other, certificate);
+    let logs = front.file("errors.log") + &other.file("errors.log");
+    assert!(logs.contains("order of another instance continued"), "{logs}");
+    assert!(logs.contains("certificate received from another instance"), "{logs}");
+    assert_eq!(logs.matches("ACME account created").count(), 0, "{logs}");
+    // A new instance needs no order.
+    let late = start(3, behind);
+    let of_late = eventually_some("the new one has the certificate", || {
+        handshake(late.server.connect(), &client, "example.com").ok().map(|stream| certificate_of(&stream))
+    });
+    assert_eq!(of_late, certificate);
+}

@@ -1,0 +1,328 @@
+//! Several instances that share a store.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::HandshakeKind;
+
+use crate::support::engines;
+use crate::support::function_server::{FunctionServer, response};
+use crate::support::operated::Operated;
+use crate::support::tls::{TestCa, connect};
+use crate::support::waiting::eventually;
+use crate::support::{TestServer, ask, tailcoat};
+
+/// Limits of a store that fails in the test.
+const QUICK: &str = "timeout \"500ms\"\n lease-time \"2s\"";
+
+/// Server whose responses count its requests, and may be stored.
+fn origin() -> (FunctionServer, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let server = FunctionServer::start(move |_| {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        response("200 OK", "Cache-Control: max-age=1000\r\n", &number.to_string())
+    });
+    (server, count)
+}
+
+fn config(store: &str, number: usize, origin: &FunctionServer) -> String {
+    format!(
+        "store {{\n {store}\n instance \"edge-{number}\"\n}}\n\
+         upstream \"app\" {{ server \"http://{0}\"; server \"http://127.0.0.1:9\" }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"app\" path=\"/app\"\n forward \"http://{0}\" {{ cache }}\n}}\n",
+        origin.address
+    )
+}
+
+fn start(store: &str, number: usize, origin: &FunctionServer) -> Operated {
+    Operated::start(&config(store, number, origin))
+}
+
+/// Content of a response; `None` if the connection is closed without one.
+fn get(operated: &Operated, target: &str) -> Option<String> {
+    let mut stream = operated.server.connect();
+    let _ = stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes());
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text);
+    text.split_once("\r\n\r\n").map(|(_, content)| content.to_owned())
+}
+
+fn order(operated: &Operated, arguments: &[&str]) -> String {
+    let output = operated.order(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn status(operated: &Operated) -> serde_json::Value {
+    serde_json::from_str(&order(operated, &["status", "--json"])).unwrap()
+}
+
+/// Instances that an instance sees.
+fn instances(operated: &Operated) -> Vec<String> {
+    let status = status(operated);
+    let list = status["store"]["instances"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|instance| instance["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn orders_hold_for_all(store: &str) {
+    let (origin, _) = origin();
+    let all: Vec<Operated> = (0..3).map(|number| start(store, number, &origin)).collect();
+    for operated in &all {
+        eventually("it sees all instances", || instances(operated) == ["edge-0", "edge-1", "edge-2"]);
+    }
+    assert!(order(&all[0], &["status"]).contains("instance    edge-1"));
+
+    // A purge at one removes the responses of all.
+    let before: Vec<_> = all.iter().map(|operated| get(operated, "/a")).collect();
+    assert!(all.iter().zip(&before).all(|(operated, content)| get(operated, "/a") == *content), "{before:?}");
+    order(&all[1], &["cache", "purge", "http://h/a"]);
+    for (operated, content) in all.iter().zip(&before) {
+        eventually("the response is removed", || get(operated, "/a") != *content);
+    }
+
+    // A ban at one holds at all, also at one that starts later, until it ends at another.
+    order(&all[0], &["ban", "127.0.0.1", "--for", "10m"]);
+    for operated in &all {
+        eventually("the client is banned", || get(operated, "/a").is_none());
+    }
+    let late = start(store, 3, &origin);
+    eventually("the client is banned at a new instance", || order(&late, &["bans"]).starts_with("127.0.0.1/32  "));
+    order(&late, &["unban", "127.0.0.1"]);
+    for operated in all.iter().chain([&late]) {
+        eventually("the ban ends", || get(operated, "/a").is_some());
+    }
+
+    // Drains and other servers of an upstream.
+    let drained = |operated: &Operated| {
+        let status = status(operated);
+        let servers = status["upstreams"][0]["servers"].as_array().cloned().unwrap_or_default();
+        servers.iter().map(|server| server["health"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    order(&all[2], &["drain", "app", "http://127.0.0.1:9"]);
+    for operated in &all {
+        eventually("the server is drained", || drained(operated).contains(&"drained".to_owned()));
+    }
+
+    // An instance that ends leaves.
+    late.server.signal("TERM");
+    eventually("three are left", || instances(&all[0]).len() == 3);
+}
+
+#[test]
+fn orders_hold_for_all_instances_of_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    orders_hold_for_all(&format!("url \"{}\"\n {QUICK}", directory.path().join("shared").display()));
+}
+
+#[test]
+#[cfg(feature = "valkey")]
+fn orders_hold_for_all_instances_of_valkey() {
+    let Some(valkey) = engines::valkey(&[], &[]) else { return };
+    orders_hold_for_all(&format!("url \"valkey://{}\"\n {QUICK}", valkey.address));
+}
+
+#[test]
+fn orders_hold_for_all_instances_of_s3() {
+    let Some(s3) = engines::s3() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    orders_hold_for_all(&format!(
+        "url \"s3://shared/edge\"\n endpoint \"http://{}\"\n username \"id\"\n password-file \"{}\"",
+        s3.address,
+        secret.display()
+    ));
+}
+
+#[test]
+fn orders_hold_for_all_instances_of_consul() {
+    let Some(consul) = engines::consul() else { return };
+    orders_hold_for_all(&format!("url \"consul://{}/edge\"", consul.address));
+}
+
+#[test]
+fn orders_hold_for_all_instances_of_kubernetes() {
+    let account = rcgen::KeyPair::generate().unwrap();
+    let Some(kubernetes) = engines::Kubernetes::start(&account) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, engines::KUBERNETES_TOKEN).unwrap();
+    orders_hold_for_all(&format!(
+        "url \"kubernetes://default/edge\"\n endpoint \"https://{}\"\n password-file \"{}\"\n tls-ca-file \"{}\"",
+        kubernetes.server.address,
+        token.display(),
+        kubernetes.authority().display()
+    ));
+}
+
+/// Requests do not wait for a store that hangs, and orders are given when it is back. A store that has lost all values does no
+/// harm.
+#[test]
+#[cfg(feature = "valkey")]
+fn a_store_that_hangs_and_one_that_is_wiped() {
+    let Some(valkey) = engines::valkey(&[], &[]) else { return };
+    let (origin, _) = origin();
+    let store = format!("url \"valkey://{}\"\n {QUICK}", valkey.address);
+    let all: Vec<Operated> = (0..2).map(|number| start(&store, number, &origin)).collect();
+    for operated in &all {
+        eventually("it sees all instances", || instances(operated).len() == 2);
+    }
+    let content = get(&all[1], "/a");
+    valkey.signal("STOP");
+    eventually("the server log tells", || all[0].file("errors.log").contains("store failed"));
+    for operated in &all {
+        for _ in 0..50 {
+            let begun = Instant::now();
+            assert!(get(operated, "/a").is_some());
+            // Not a limit of speed: the time limit of the store is 500 ms, and no request waits for it.
+            assert!(begun.elapsed() < Duration::from_millis(450), "{:?}", begun.elapsed());
+        }
+    }
+    order(&all[0], &["cache", "purge", "http://h/a"]);
+    assert_eq!(get(&all[1], "/a"), content, "the order is not given yet");
+    valkey.signal("CONT");
+    eventually("the purge is not lost", || get(&all[1], "/a") != content);
+    eventually("the server log tells", || all[0].file("errors.log").contains("store can be reached again"));
+
+    order(&all[0], &["ban", "192.0.2.1", "--for", "10m"]);
+    eventually("it holds at both", || order(&all[1], &["bans"]).contains("192.0.2.1/32"));
+    assert_eq!(engines::say(valkey.address.port(), "FLUSHALL").as_deref(), Some("+OK\r\n"));
+    assert!(order(&all[1], &["bans"]).contains("192.0.2.1/32"));
+    order(&all[1], &["ban", "192.0.2.2", "--for", "10m"]);
+    eventually("orders go on", || order(&all[0], &["bans"]).contains("192.0.2.2/32"));
+    let late = start(&store, 2, &origin);
+    eventually("a new instance learns of earlier bans", || {
+        let bans = order(&late, &["bans"]);
+        bans.contains("192.0.2.1/32") && bans.contains("192.0.2.2/32")
+    });
+}
+
+/// Clients that reconnect to any instance resume their session.
+#[test]
+fn sessions_are_resumed_by_whichever_instance() {
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().unwrap());
+    authority.sign(&["a.example"]).write(directory.path(), "a");
+    let path = directory.path().display();
+    let config = |share: &str| {
+        format!(
+            "store {{ url \"{path}/shared\"; share {share} }}\nsite \"a.example\" {{\n listen \"127.0.0.1:0\" tls=on\n \
+             certificate \"{path}/a.pem\" key=\"{path}/a.key\"\n respond \"/\" 200 \"hello\"\n}}\n"
+        )
+    };
+    let resumed = |share: &str| {
+        let all: Vec<Operated> = (0..3).map(|_| Operated::start(&config(share))).collect();
+        let shares = |operated: &Operated| status(operated)["store"]["instances"].as_array().map_or(0, Vec::len) == 3;
+        eventually("all instances are there", || all.iter().all(shares));
+        let count = |client: &Arc<rustls::ClientConfig>| {
+            let kinds = (0..9).map(|round| {
+                let mut stream = connect(&all[round % 3].server, client, "a.example").unwrap();
+                let kind = stream.conn.handshake_kind();
+                crate::support::tls::ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+                kind
+            });
+            kinds.filter(|kind| *kind == Some(HandshakeKind::Resumed)).count()
+        };
+        let mut most = 0;
+        for _ in 0..50 {
+            most = most.max(count(&Arc::new(authority.client(None))));
+            // All but the first, as with one instance.
+            if most == 8 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        most
+    };
+    assert_eq!(resumed("\"tickets\" \"orders\""), 8);
+}
+
+/// Three instances with one limit, most requests at the first. Together they grant what one limiter grants, and a stopped store
+/// rejects no request.
+#[test]
+#[cfg(feature = "valkey")]
+fn instances_share_rate_limits() {
+    let Some(valkey) = engines::valkey(&[], &[]) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, "k".repeat(32)).unwrap();
+    let config = format!(
+        "store {{ url \"valkey://127.0.0.1:{}\"; key-file \"{}\"; timeout \"500ms\" }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n rate-limit \"/\" \"20/s\" burst=20\n}}\n",
+        valkey.address.port(),
+        key.display()
+    );
+    let all: Vec<Operated> = (0..3).map(|_| Operated::start(&config)).collect();
+    eventually("all instances are there", || all.iter().all(|operated| instances(operated).len() == 3));
+    let is_granted = |operated: &Operated| {
+        ask(&operated.server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 200")
+    };
+    let begun = Instant::now();
+    let granted: usize = std::thread::scope(|scope| {
+        let load = |index: usize, pause_ms: u64| {
+            let (all, is_granted) = (&all, &is_granted);
+            scope.spawn(move || {
+                let mut granted = 0;
+                while begun.elapsed() < Duration::from_secs(10) {
+                    granted += usize::from(is_granted(&all[index]));
+                    std::thread::sleep(Duration::from_millis(pause_ms));
+                }
+                granted
+            })
+        };
+        let threads = [load(0, 5), load(1, 15), load(2, 40)];
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let ideal = 20.0 + 20.0 * begun.elapsed().as_secs_f64();
+    println!("granted {granted}, one limiter {ideal:.0}");
+    // Three limiters of their own grant 2.5 to 3 times as much.
+    assert!((granted as f64) < ideal * 1.25, "{granted} instead of {ideal}");
+    valkey.signal("STOP");
+    eventually("the limit of an instance alone", || is_granted(&all[0]));
+    valkey.signal("CONT");
+}
+
+#[test]
+fn a_configuration_that_asks_for_too_much_is_rejected() {
+    let directory = tempfile::tempdir().unwrap();
+    let short = directory.path().join("empty");
+    std::fs::write(&short, "").unwrap();
+    let empty = format!("url \"/srv/shared\"; key-file \"{}\"", short.display());
+    for (store, expect) in [
+        ("", "the store has no `url`"),
+        ("url \"/srv/shared\"; share \"limits\"", "a directory cannot share `limits`"),
+        ("url \"consul://a\"; share \"tickets\" \"limits\"", "Consul cannot share `limits`"),
+        ("url \"s3://bucket\"", "S3 needs `username` and `password-file`"),
+        ("url \"valkey://user@a\"", "the address of a store has no user and password"),
+        ("url \"valkey://a\"; endpoint \"http://b\"", "`endpoint` is not for Valkey"),
+        ("url \"consul://a\"; username \"b\"", "Consul has no `username`"),
+        ("url \"valkey://a\"; share \"limits\"", "to share `limits` needs a `key-file`"),
+        ("url \"/srv/shared\"; share \"rollouts\"", "to share `rollouts` needs a `key-file`"),
+        ("url \"valkey://a\"; timeout \"10s\"", "`lease-time` is below three times `timeout`"),
+        ("url \"etcd://a\"", "`etcd://a` is not the address of a store"),
+        (&empty, "the file is empty"),
+    ] {
+        let file = directory.path().join("tailcoat.kdl");
+        std::fs::write(
+            &file,
+            format!("store {{ {store} }}\nsite {{ listen \"127.0.0.1:0\"; respond \"/\" 200 \"a\" }}\n"),
+        )
+        .unwrap();
+        let output = tailcoat().arg("check").arg("-c").arg(&file).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success() && text.contains(expect), "{store}: {text}");
+    }
+}
+
+/// An instance without a store has no thread for one.
+#[test]
+fn no_store_costs_nothing() {
+    let operated = Operated::start("site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n");
+    assert!(ask(&operated.server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains("hello"));
+    assert_eq!(operated.threads("store"), 0);
+    let server: &TestServer = &operated.server;
+    assert!(server.thread_names().iter().any(|name| name.starts_with("worker")), "{:?}", server.thread_names());
+}

@@ -1,0 +1,149 @@
+//! Configurations that are rolled out to several instances.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::ask;
+use crate::support::operated::Operated;
+use crate::support::waiting::{eventually, stays};
+
+/// Three instances with a store, whose files say `old`.
+struct Fleet {
+    all: Vec<Operated>,
+    directory: TempDir,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("key"), "k".repeat(40)).unwrap();
+        let all: Vec<Operated> = (0..3).map(|number| start(directory.path(), number)).collect();
+        for operated in &all {
+            eventually("it sees all instances", || {
+                run(operated, &["status"]).matches("instance    edge-").count() == 3
+            });
+        }
+        Self { all, directory }
+    }
+
+    /// Starts a rollout of this site.
+    fn roll_out(&self, site: &str, arguments: &[&str]) -> String {
+        let file = self.directory.path().join("new.kdl");
+        std::fs::write(&file, format!("site {{\n listen \"127.0.0.1:0\"\n {site}\n}}\n")).unwrap();
+        run(&self.all[1], &[&["rollout", "start", file.to_str().unwrap()], arguments].concat())
+    }
+
+    fn status(&self) -> String {
+        run(&self.all[2], &["rollout", "status"])
+    }
+
+    fn contents(&self) -> Vec<String> {
+        self.all.iter().map(content).collect()
+    }
+}
+
+fn start(directory: &Path, number: usize) -> Operated {
+    let path = directory.display();
+    Operated::start(&format!(
+        "store {{\n url \"{path}/shared\"\n key-file \"{path}/key\"\n share \"orders\" \"rollouts\"\n instance \"edge-{number}\"\n \
+         lease-time \"2s\"\n timeout \"500ms\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"old\"\n}}\n"
+    ))
+}
+
+fn run(operated: &Operated, arguments: &[&str]) -> String {
+    let output = operated.order(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn content(operated: &Operated) -> String {
+    let response = ask(&operated.server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    response.split_once("\r\n\r\n").map(|(_, content)| content.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn a_configuration_reaches_the_first_and_then_all() {
+    let fleet = Fleet::start();
+    assert_eq!(fleet.status(), "no rollout yet\n");
+    let said = fleet.roll_out("respond \"/\" 200 \"new\"", &["--first", "10%", "--watch", "3s"]);
+    assert!(said.starts_with("rollout 1 has started; first instances: edge-"), "{said}");
+    let news = || fleet.contents().iter().filter(|content| *content == "new").count();
+    eventually("the first has it", || news() > 0);
+    // Watched for three seconds: the others do not have it before.
+    stays("one has it", Duration::from_secs(1), || news() == 1);
+    let second = fleet.all[0].order(&["rollout", "files"]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("rollout 1 is in progress"));
+    eventually("all have it", || news() == 3);
+    eventually("it is done", || fleet.status().starts_with("rollout 1 of a configuration: done\n"));
+    assert_eq!(fleet.status().matches("has it").count(), 3, "{}", fleet.status());
+
+    // A reload keeps it, and says so; an instance that starts later gets it.
+    let reloaded = fleet.all[0].order(&["reload"]);
+    let note = String::from_utf8_lossy(&reloaded.stderr).into_owned();
+    assert!(note.contains("the configuration of rollout 1 is in use, not the file"), "{note}");
+    assert_eq!(content(&fleet.all[0]), "new");
+    let late = start(fleet.directory.path(), 3);
+    eventually("the late one has it", || content(&late) == "new");
+
+    // Back to the files, at all at once.
+    run(&fleet.all[0], &["rollout", "files", "--first", "100%", "--watch", "1s"]);
+    eventually("all have their files", || fleet.contents() == ["old"; 3] && content(&late) == "old");
+    eventually("it is done", || fleet.status().starts_with("rollout 2 of each instance's file: done\n"));
+}
+
+#[test]
+fn a_configuration_that_one_rejects_returns() {
+    let fleet = Fleet::start();
+    // Errors that `check` finds do not get as far.
+    let file = fleet.directory.path().join("wrong.kdl");
+    std::fs::write(&file, "site {\n listen \"127.0.0.1:0\"\n wrong\n}\n").unwrap();
+    let output = fleet.all[0].order(&["rollout", "start", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let site = "respond \"/\" 200 \"new\"\n access-log \"/proc/none/access.log\"";
+    fleet.roll_out(site, &["--first", "1%", "--watch", "30s"]);
+    eventually("it is returned", || fleet.status().contains("returned: edge-"));
+    let status = fleet.status();
+    assert!(status.contains("rejects it: ") && status.contains("/proc/none/access.log"), "{status}");
+    assert_eq!(fleet.contents(), ["old"; 3]);
+    let log = fleet.all.iter().map(|operated| operated.file("errors.log")).collect::<String>();
+    assert!(log.contains("configuration of a rollout rejected"), "{log}");
+}
+
+#[test]
+fn a_configuration_that_fails_requests_returns() {
+    let fleet = Fleet::start();
+    fleet.roll_out("respond \"/\" 500 \"broken\"", &["--first", "1%", "--watch", "60s"]);
+    let mut broken = [0; 3];
+    eventually("it is returned", || {
+        for (index, content) in fleet.contents().into_iter().enumerate() {
+            broken[index] += usize::from(content == "broken");
+        }
+        fleet.status().contains("returned: ")
+    });
+    let status = fleet.status();
+    assert!(status.contains("of 1,000 responses have a status of 500 or more"), "{status}");
+    eventually("all have the configuration before", || fleet.contents() == ["old"; 3]);
+    assert_eq!(broken.iter().filter(|count| **count > 0).count(), 1, "{broken:?}");
+}
+
+#[test]
+fn an_operator_stops_a_rollout() {
+    let fleet = Fleet::start();
+    fleet.roll_out("respond \"/\" 200 \"new\"", &["--first", "50%", "--watch", "10m"]);
+    eventually("the first have it", || fleet.contents().iter().filter(|content| *content == "new").count() == 2);
+    let said = run(&fleet.all[0], &["rollout", "stop"]);
+    assert!(said.starts_with("rollout 1 is stopped"), "{said}");
+    eventually("all have the configuration before", || fleet.contents() == ["old"; 3]);
+    assert!(fleet.status().contains("returned: stopped by an operator"), "{}", fleet.status());
+    let again = fleet.all[0].order(&["rollout", "stop"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("no rollout is in progress"));
+}
+
+#[test]
+fn an_instance_without_rollouts() {
+    let operated = Operated::start("site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"old\"\n}\n");
+    let output = operated.order(&["rollout", "status"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("takes no part in rollouts"), "{output:?}");
+}
