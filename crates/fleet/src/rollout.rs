@@ -79,7 +79,7 @@ pub struct RolloutMember {
     pub id: String,
     /// Time since its record changed, as far as the housekeeper knows.
     pub silence: Duration,
-    /// Its report, if it is on this rollout and this stage.
+    /// Report of the instance, if it is on this rollout and this stage.
     pub report: Option<RolloutReport>,
 }
 

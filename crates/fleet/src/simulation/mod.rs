@@ -1,9 +1,9 @@
 //! Many members with a simulated store, in virtual time: slow and lost messages, partitions, clocks that are wrong and run at
 //! different rates, crashes at any step, a store that stops or is wiped. The same seed gives the same run.
 //!
-//! After each step it checks that at most one member keeps house; at the end, that no purge is lost and that all members agree
-//! on the latest event of each topic, and have the configuration that the latest rollout wants. No step of a rollout may happen
-//! twice or out of its order.
+//! After each step it checks that at most one member keeps house, and that no step of a rollout happens twice or out of its order. At
+//! the end, no purge is lost. All members agree on the latest event of each topic, and have the configuration that the latest
+//! rollout wants.
 
 mod network;
 pub(super) mod random;
