@@ -1,7 +1,7 @@
 //! Many members with a simulated store, in virtual time: slow and lost messages, partitions, clocks that are wrong and run at
 //! different rates, crashes at any step, a store that stops or is wiped. The same seed gives the same run.
 //!
-//! After each step it checks that at most one member keeps house, and that no step of a rollout happens twice or out of its order. At
+//! After each step it checks that at most one member keeps house, and that each step of a rollout happens once, in its order. At
 //! the end, no purge is lost. All members agree on the latest event of each topic, and have the configuration that the latest
 //! rollout wants.
 
