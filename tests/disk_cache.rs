@@ -181,6 +181,46 @@ fn removals_are_on_disk_before_they_are_confirmed() {
 }
 
 #[test]
+fn a_purge_by_tag_reaches_memory_and_disk() {
+    let (origin, directory) = (Origin::start(), tempfile::tempdir().unwrap());
+    let text = lasting(&origin, &directory);
+    let one = "/a?Cache-Control:+max-age=1000|Surrogate-Key:+one+all";
+    let two = "/b?Cache-Control:+max-age=1000|Cache-Tag:+two,+all";
+    let purge = |server: &Operated, tag: &str| {
+        let output = server.order(&["cache", "purge", "--tag", tag]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let server = Operated::start(&text);
+    let first = (get(&server.server, one), get(&server.server, two));
+    await_entries(&server, 2);
+    assert_eq!(purge(&server, "three"), "0\n");
+    drop(server);
+
+    // On disk alone: found by the search of the next process.
+    let server = Operated::start(&text);
+    await_entries(&server, 2);
+    assert_eq!(purge(&server, "ONE"), "1\n");
+    assert_eq!(get(&server.server, two), first.1);
+    drop(server);
+    let server = Operated::start(&text);
+    await_entries(&server, 1);
+    let second = get(&server.server, one);
+    assert_ne!(second, first.0);
+    assert_eq!(get(&server.server, two), first.1);
+
+    // In memory and on disk.
+    await_entries(&server, 2);
+    assert_eq!(purge(&server, "all"), "2\n");
+    assert!(get(&server.server, one) != second && get(&server.server, two) != first.1);
+    for wrong in
+        [&["cache", "purge"][..], &["cache", "purge", "--tag", "a b"], &["cache", "purge", "--all", "--tag", "a"]]
+    {
+        assert_eq!(server.order(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_killed_server_serves_no_half_of_a_response() {
     let (origin, directory) = (Origin::start(), tempfile::tempdir().unwrap());
     let text = lasting(&origin, &directory).replace("cache-status", "cache-status\n object-bytes-max \"4MiB\"");

@@ -1,4 +1,4 @@
-//! Form of an entry's file: a head with lengths and checksums, then key, properties and content.
+//! Form of an entry's file: a head with lengths and checksums, then key, labels, properties and content.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,16 +6,18 @@ use std::io::{self, Read};
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
+use super::EntryText;
+
 /// First bytes of each entry; the number is the version of the form.
-const MAGIC: [u8; 8] = *b"TCcache1";
+const MAGIC: [u8; 8] = *b"TCcache2";
 
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 16;
 
-/// Bytes of the head: magic, lengths, and the checksums of head, key and properties, and of the content.
-const HEAD_BYTES: usize = MAGIC.len() + 4 + 4 + 8 + 2 * CHECKSUM_BYTES;
+/// Bytes of the head: magic, lengths, and the checksums of head, key, labels and properties, and of the content.
+const HEAD_BYTES: usize = MAGIC.len() + 4 + 4 + 4 + 8 + 2 * CHECKSUM_BYTES;
 
-/// Longest key and properties: those of a request and response head, which have limits of their own.
+/// Longest key, labels and properties: those of a request and response head, which have limits of their own.
 const TEXT_BYTES_MAX: u32 = 4 << 20;
 
 /// Name of an entry: a hash of its key.
@@ -24,14 +26,22 @@ pub struct EntryName([u8; CHECKSUM_BYTES]);
 
 /// Parts of an entry.
 pub(super) struct EntryParts<'a> {
-    pub(super) key: &'a [u8],
+    pub(super) text: EntryText<'a>,
     pub(super) meta: &'a [u8],
     pub(super) content: &'a [u8],
+}
+
+/// Texts that were read.
+struct EntryTexts {
+    key: Vec<u8>,
+    labels: Vec<u8>,
+    meta: Vec<u8>,
 }
 
 /// Lengths and checksums of an entry.
 struct EntryHead {
     key_bytes: u32,
+    label_bytes: u32,
     meta_bytes: u32,
     content_bytes: u64,
     text_checksum: [u8; CHECKSUM_BYTES],
@@ -71,43 +81,47 @@ impl EntryName {
 impl EntryParts<'_> {
     /// Size of the file.
     pub(super) fn file_bytes(&self) -> u64 {
-        (HEAD_BYTES + self.key.len() + self.meta.len() + self.content.len()) as u64
+        (HEAD_BYTES + self.text.key.len() + self.text.labels.len() + self.meta.len() + self.content.len()) as u64
     }
 
     /// Head of the file.
     pub(super) fn head(&self) -> io::Result<Vec<u8>> {
         let length = |text: &[u8]| u32::try_from(text.len()).ok().filter(|length| *length <= TEXT_BYTES_MAX);
-        let (Some(key_bytes), Some(meta_bytes)) = (length(self.key), length(self.meta)) else {
+        let EntryText { key, labels } = self.text;
+        let lengths = (length(key), length(labels), length(self.meta));
+        let (Some(key_bytes), Some(label_bytes), Some(meta_bytes)) = lengths else {
             return Err(io::ErrorKind::FileTooLarge.into());
         };
         let content_bytes = self.content.len() as u64;
         let mut head = EntryHead {
             key_bytes,
+            label_bytes,
             meta_bytes,
             content_bytes,
             text_checksum: [0; CHECKSUM_BYTES],
             content_checksum: checksum(&[self.content]),
         };
-        head.text_checksum = head.checksum_of(self.key, self.meta);
+        head.text_checksum = head.checksum_of(key, labels, self.meta);
         Ok(head.to_bytes())
     }
 }
 
 impl EntryHead {
     fn lengths(&self) -> Vec<u8> {
-        [&self.key_bytes.to_le_bytes()[..], &self.meta_bytes.to_le_bytes(), &self.content_bytes.to_le_bytes()].concat()
+        let numbers = [self.key_bytes, self.label_bytes, self.meta_bytes].map(u32::to_le_bytes);
+        [&numbers.concat()[..], &self.content_bytes.to_le_bytes()].concat()
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         [&MAGIC[..], &self.lengths(), &self.content_checksum, &self.text_checksum].concat()
     }
 
-    fn checksum_of(&self, key: &[u8], meta: &[u8]) -> [u8; CHECKSUM_BYTES] {
-        checksum(&[&MAGIC, &self.lengths(), &self.content_checksum, key, meta])
+    fn checksum_of(&self, key: &[u8], labels: &[u8], meta: &[u8]) -> [u8; CHECKSUM_BYTES] {
+        checksum(&[&MAGIC, &self.lengths(), &self.content_checksum, key, labels, meta])
     }
 
-    /// Reads the head of a file, with key and properties.
-    fn read(mut file: &File, file_bytes_max: u64) -> io::Result<(Self, Vec<u8>, Vec<u8>)> {
+    /// Reads the head of a file, with its texts.
+    fn read(mut file: &File, file_bytes_max: u64) -> io::Result<(Self, EntryTexts)> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(damaged());
@@ -118,41 +132,45 @@ impl EntryHead {
         let mut bytes = [0; HEAD_BYTES];
         read_exact(&mut file, &mut bytes)?;
         let (magic, rest) = bytes.split_at(MAGIC.len());
+        let (numbers, checksums) = rest.split_at(rest.len() - 2 * CHECKSUM_BYTES);
         let number = |from: usize, to: usize| {
-            rest[from..to].iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte))
+            numbers[from..to].iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte))
         };
-        let mut checksums = [[0; CHECKSUM_BYTES]; 2];
-        checksums[0].copy_from_slice(&rest[16..16 + CHECKSUM_BYTES]);
-        checksums[1].copy_from_slice(&rest[16 + CHECKSUM_BYTES..]);
-        let [content_checksum, text_checksum] = checksums;
-        let (key_bytes, meta_bytes, content_bytes) = (number(0, 4) as u32, number(4, 8) as u32, number(8, 16));
-        let head = Self { key_bytes, meta_bytes, content_bytes, text_checksum, content_checksum };
-        let text_bytes = u64::from(key_bytes) + u64::from(meta_bytes);
-        let is_fit = magic == MAGIC && key_bytes <= TEXT_BYTES_MAX && meta_bytes <= TEXT_BYTES_MAX;
+        let (mut content_checksum, mut text_checksum) = ([0; CHECKSUM_BYTES], [0; CHECKSUM_BYTES]);
+        content_checksum.copy_from_slice(&checksums[..CHECKSUM_BYTES]);
+        text_checksum.copy_from_slice(&checksums[CHECKSUM_BYTES..]);
+        let [key_bytes, label_bytes, meta_bytes] = [0, 4, 8].map(|at| number(at, at + 4) as u32);
+        let content_bytes = number(12, 20);
+        let head = Self { key_bytes, label_bytes, meta_bytes, content_bytes, text_checksum, content_checksum };
+        let texts = [key_bytes, label_bytes, meta_bytes];
+        let text_bytes = texts.into_iter().map(u64::from).sum::<u64>();
+        let is_fit = magic == MAGIC && texts.iter().all(|bytes| *bytes <= TEXT_BYTES_MAX);
         let length = (HEAD_BYTES as u64 + text_bytes).checked_add(content_bytes);
         if !is_fit || length != Some(metadata.len()) {
             return Err(damaged());
         }
-        let (mut key, mut meta) = (vec![0; key_bytes as usize], vec![0; meta_bytes as usize]);
-        read_exact(&mut file, &mut key)?;
-        read_exact(&mut file, &mut meta)?;
-        match head.checksum_of(&key, &meta) == head.text_checksum {
-            true => Ok((head, key, meta)),
+        let mut read_text = |bytes: u32| {
+            let mut text = vec![0; bytes as usize];
+            read_exact(&mut file, &mut text).map(|()| text)
+        };
+        let [key, labels, meta] = [read_text(key_bytes)?, read_text(label_bytes)?, read_text(meta_bytes)?];
+        match head.checksum_of(&key, &labels, &meta) == head.text_checksum {
+            true => Ok((head, EntryTexts { key, labels, meta })),
             false => Err(damaged()),
         }
     }
 }
 
-/// Reads the key of an entry, and the size of its file. The content is not checked.
-pub(super) fn read_key(file: &File) -> io::Result<(Vec<u8>, u64)> {
-    let (head, key, meta) = EntryHead::read(file, u64::MAX)?;
-    let bytes = (HEAD_BYTES + key.len() + meta.len()) as u64 + head.content_bytes;
-    Ok((key, bytes))
+/// Reads the key and the labels of an entry, and the size of its file. The content is not checked.
+pub(super) fn read_text(file: &File) -> io::Result<(Vec<u8>, Vec<u8>, u64)> {
+    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(file, u64::MAX)?;
+    let bytes = (HEAD_BYTES + key.len() + labels.len() + meta.len()) as u64 + head.content_bytes;
+    Ok((key, labels, bytes))
 }
 
 /// Reads properties and content of the entry with this key, and checks both. A larger file is not read.
 pub(super) fn read_entry(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> io::Result<(Vec<u8>, Bytes)> {
-    let (head, key, meta) = EntryHead::read(file, file_bytes_max)?;
+    let (head, EntryTexts { key, meta, .. }) = EntryHead::read(file, file_bytes_max)?;
     let length = usize::try_from(head.content_bytes).map_err(|_| damaged())?;
     if key != wanted {
         return Err(damaged());

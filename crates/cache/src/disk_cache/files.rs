@@ -81,7 +81,7 @@ impl EntryFiles {
         let mut file = File::from(openat(&directory, &*temporary, flags, Mode::RUSR | Mode::WUSR)?);
         // Removes the file if the rest fails.
         let temporary = TemporaryFile { directory, name: temporary, entry, is_renamed: false };
-        file.write_all(&[&parts.head()?, parts.key, parts.meta].concat())?;
+        file.write_all(&[&parts.head()?, parts.text.key, parts.text.labels, parts.meta].concat())?;
         file.write_all(parts.content)?;
         Ok(temporary)
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::KeyTest;
 use super::entry::EntryName;
+use super::{EntryTest, EntryText};
 use crate::config::DiskCacheConfig;
 
 /// Number of a state of an entry. A later state has a greater one.
@@ -23,12 +23,13 @@ pub(super) struct Index {
     /// Number of the next use or version.
     next: u64,
     /// Removals that entries found by a search must pass; `None` after the last search.
-    removals: Option<Vec<KeyTest>>,
+    removals: Option<Vec<EntryTest>>,
 }
 
 struct IndexEntry {
     version: EntryVersion,
     key: Box<[u8]>,
+    labels: Box<[u8]>,
     /// `None` while the entry is being written.
     complete: Option<CompleteEntry>,
 }
@@ -36,6 +37,12 @@ struct IndexEntry {
 struct CompleteEntry {
     bytes: u64,
     used: u64,
+}
+
+impl IndexEntry {
+    fn new(version: EntryVersion, text: EntryText<'_>, complete: Option<CompleteEntry>) -> Self {
+        Self { version, key: text.key.into(), labels: text.labels.into(), complete }
+    }
 }
 
 impl Index {
@@ -82,10 +89,10 @@ impl Index {
     }
 
     /// Begins to write an entry. An older one is not found any more.
-    pub(super) fn begin_write(&mut self, name: EntryName, key: &[u8]) -> EntryVersion {
+    pub(super) fn begin_write(&mut self, name: EntryName, text: EntryText<'_>) -> EntryVersion {
         self.take(name);
         let version = self.new_version();
-        self.entries.insert(name, IndexEntry { version, key: key.into(), complete: None });
+        self.entries.insert(name, IndexEntry::new(version, text, None));
         version
     }
 
@@ -95,9 +102,9 @@ impl Index {
     }
 
     /// Completes a write.
-    pub(super) fn on_written(&mut self, name: EntryName, version: EntryVersion, key: &[u8], bytes: u64) {
+    pub(super) fn on_written(&mut self, name: EntryName, version: EntryVersion, text: EntryText<'_>, bytes: u64) {
         if self.is_pending(name, version) {
-            self.complete(name, version, key, bytes);
+            self.complete(name, version, text, bytes);
         }
     }
 
@@ -107,16 +114,16 @@ impl Index {
     }
 
     /// Adds an entry that a search has found. Returns false if it was removed meanwhile.
-    pub(super) fn add_found(&mut self, name: EntryName, key: &[u8], bytes: u64) -> bool {
+    pub(super) fn add_found(&mut self, name: EntryName, text: EntryText<'_>, bytes: u64) -> bool {
         if self.knows(name) {
             return true;
         }
-        let is_removed = self.removals.iter().flatten().any(|test| test(key));
-        if is_removed || EntryName::of(key) != name {
+        let is_removed = self.removals.iter().flatten().any(|test| test(text.key, text.labels));
+        if is_removed || EntryName::of(text.key) != name {
             return false;
         }
         let version = self.new_version();
-        self.complete(name, version, key, bytes);
+        self.complete(name, version, text, bytes);
         true
     }
 
@@ -148,12 +155,12 @@ impl Index {
         is_same
     }
 
-    /// Removes entries by their keys, also those being written; returns them.
-    pub(super) fn remove_matching(&mut self, test: &KeyTest) -> Vec<(EntryName, Box<[u8]>)> {
+    /// Removes entries that match, also those being written; returns them.
+    pub(super) fn remove_matching(&mut self, test: &EntryTest) -> Vec<(EntryName, Box<[u8]>)> {
         if let Some(removals) = &mut self.removals {
-            removals.push(KeyTest::clone(test));
+            removals.push(EntryTest::clone(test));
         }
-        let matching = self.entries.iter().filter(|(_, entry)| test(&entry.key));
+        let matching = self.entries.iter().filter(|(_, entry)| test(&entry.key, &entry.labels));
         let names: Vec<_> = matching.map(|(name, entry)| (*name, entry.key.clone())).collect();
         names.iter().for_each(|(name, _)| _ = self.remove(*name));
         names
@@ -180,13 +187,13 @@ impl Index {
         true
     }
 
-    fn complete(&mut self, name: EntryName, version: EntryVersion, key: &[u8], bytes: u64) {
+    fn complete(&mut self, name: EntryName, version: EntryVersion, text: EntryText<'_>, bytes: u64) {
         let used = self.next;
         self.next += 1;
         self.by_use.insert(used, name);
         self.bytes += bytes;
         let complete = Some(CompleteEntry { bytes, used });
-        self.entries.insert(name, IndexEntry { version, key: key.into(), complete });
+        self.entries.insert(name, IndexEntry::new(version, text, complete));
     }
 
     fn new_version(&mut self) -> EntryVersion {

@@ -102,8 +102,17 @@ pub struct DiskEntry {
     version: EntryVersion,
 }
 
-/// Test of keys. Owned, because entries that a search finds later are tested, too.
-pub type KeyTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+/// Test of keys and labels. Owned, because entries that a search finds later are tested, too.
+pub type EntryTest = Arc<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
+
+/// Texts by which an entry is found and removed.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryText<'a> {
+    /// Key. No two entries have the same.
+    pub key: &'a [u8],
+    /// Further text for tests of [`DiskCache::remove_matching`], such as tags.
+    pub labels: &'a [u8],
+}
 
 /// Duty to write an entry. The entry is not in the cache before.
 pub struct PendingWrite {
@@ -232,11 +241,12 @@ impl DiskCache {
             if self.index().knows(name) {
                 return;
             }
-            let known = entry::read_key(&file);
+            let known = entry::read_text(&file);
             let _lock = self.lock_files(name);
             match known {
-                Ok((key, bytes)) => {
-                    let added = self.index().add_found(name, &key, bytes);
+                Ok((key, labels, bytes)) => {
+                    let text = EntryText { key: &key, labels: &labels };
+                    let added = self.index().add_found(name, text, bytes);
                     if !added {
                         let _ = self.files.remove(name);
                     }
@@ -286,8 +296,8 @@ impl DiskCache {
 
     /// Takes an older entry out of the cache, and returns the duty to write a new one. `None` if that is not possible at
     /// present; then the older entry must be [removed](Self::remove).
-    pub fn begin_write(self: &Arc<Self>, name: EntryName, key: &[u8], bytes: usize) -> Option<PendingWrite> {
-        let bytes = ((bytes + key.len()) as u64).max(UNWRITTEN_BYTES_MIN);
+    pub fn begin_write(self: &Arc<Self>, name: EntryName, text: EntryText<'_>, bytes: usize) -> Option<PendingWrite> {
+        let bytes = ((bytes + text.key.len() + text.labels.len()) as u64).max(UNWRITTEN_BYTES_MIN);
         let is_paused = || {
             let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             paused_until.is_some_and(|until| Instant::now() < until)
@@ -300,7 +310,7 @@ impl DiskCache {
             self.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let version = self.index().begin_write(name, key);
+        let version = self.index().begin_write(name, text);
         Some(PendingWrite { cache: Arc::clone(self), name, version, bytes })
     }
 
@@ -322,8 +332,8 @@ impl DiskCache {
         }
     }
 
-    /// Removes all entries whose keys match, and those that a search finds later; returns their keys. Waits for the disk.
-    pub fn remove_matching(&self, test: &KeyTest) -> Vec<Box<[u8]>> {
+    /// Removes all entries that match, and those that a search finds later; returns their keys. Waits for the disk.
+    pub fn remove_matching(&self, test: &EntryTest) -> Vec<Box<[u8]>> {
         let removed = self.index().remove_matching(test);
         let (names, keys): (Vec<_>, Vec<_>) = removed.into_iter().unzip();
         self.remove_files(&names);
@@ -360,9 +370,9 @@ impl DiskCache {
 
 impl PendingWrite {
     /// Writes the entry. Waits for the disk.
-    pub fn write(self, key: &[u8], meta: &[u8], content: &[u8]) {
+    pub fn write(self, text: EntryText<'_>, meta: &[u8], content: &[u8]) {
         let Self { cache, name, version, .. } = &self;
-        let parts = EntryParts { key, meta, content };
+        let parts = EntryParts { text, meta, content };
         let result = cache.files.write_temporary(*name, &parts).and_then(|temporary| {
             let _lock = cache.lock_files(*name);
             let is_wanted = !cache.is_frozen.load(Ordering::Relaxed) && cache.index().is_pending(*name, *version);
@@ -370,7 +380,7 @@ impl PendingWrite {
                 return Ok(());
             }
             temporary.rename()?;
-            cache.index().on_written(*name, *version, key, parts.file_bytes());
+            cache.index().on_written(*name, *version, text, parts.file_bytes());
             Ok(())
         });
         if let Err(error) = result {
@@ -423,13 +433,14 @@ mod tests {
         cache
     }
 
+    fn text(key: &[u8]) -> EntryText<'_> {
+        EntryText { key, labels: b"" }
+    }
+
     fn put(cache: &Arc<DiskCache>, key: &str, content: &str) {
         let name = EntryName::of(key.as_bytes());
-        cache.begin_write(name, key.as_bytes(), content.len()).unwrap().write(
-            key.as_bytes(),
-            b"meta",
-            content.as_bytes(),
-        );
+        let text = text(key.as_bytes());
+        cache.begin_write(name, text, content.len()).unwrap().write(text, b"meta", content.as_bytes());
     }
 
     fn get(cache: &DiskCache, key: &str) -> Option<String> {
@@ -480,7 +491,7 @@ mod tests {
         assert_eq!(get(&cache, "b1"), None);
         assert!(cache.remove(name), "the file is not removed yet");
         cache.remove_files(&[name]);
-        let starts_with_a: KeyTest = Arc::new(|key| key.starts_with(b"a"));
+        let starts_with_a: EntryTest = Arc::new(|key, _| key.starts_with(b"a"));
         assert_eq!(cache.remove_matching(&starts_with_a).len(), 2);
         assert_eq!(open(directory.path()).index().usage().0, 0);
         assert!(files(directory.path()).is_empty());
@@ -495,7 +506,7 @@ mod tests {
         let log = ServerLog::stderr(crate::config::LogLevel::Error);
         let limits = config(directory.path(), 1 << 30, 1_000);
         let other = DiskCache::open(&limits, Arc::default(), Arc::new(Trouble::new(log, HELP))).unwrap();
-        let is_a: KeyTest = Arc::new(|key| key == b"a");
+        let is_a: EntryTest = Arc::new(|key, _| key == b"a");
         other.remove_matching(&is_a);
         other.search();
         assert_eq!((get(&other, "a"), get(&other, "b").as_deref()), (None, Some("two")));
@@ -514,7 +525,7 @@ mod tests {
         assert!(cache.remove(name), "a search may still find it");
         cache.index().on_searched();
         assert!(!cache.remove(name));
-        let pending = cache.begin_write(name, b"a", 3).unwrap();
+        let pending = cache.begin_write(name, text(b"a"), 3).unwrap();
         assert!(cache.remove(name), "being written");
         cache.remove_files(&[name]);
         drop(pending);
@@ -533,7 +544,7 @@ mod tests {
         let cache = open(directory.path());
         let begin = |bytes: usize| {
             let key = fastrand::u64(..).to_string();
-            cache.begin_write(EntryName::of(key.as_bytes()), key.as_bytes(), bytes)
+            cache.begin_write(EntryName::of(key.as_bytes()), text(key.as_bytes()), bytes)
         };
         let small: Vec<_> = (0..300).map_while(|_| begin(1)).collect();
         assert_eq!(small.len(), 256);
@@ -564,14 +575,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = open(directory.path());
         let name = EntryName::of(b"a");
-        let (old, new) = (cache.begin_write(name, b"a", 3).unwrap(), cache.begin_write(name, b"a", 3).unwrap());
-        new.write(b"a", b"meta", b"new");
-        old.write(b"a", b"meta", b"old");
+        let (old, new) =
+            (cache.begin_write(name, text(b"a"), 3).unwrap(), cache.begin_write(name, text(b"a"), 3).unwrap());
+        new.write(text(b"a"), b"meta", b"new");
+        old.write(text(b"a"), b"meta", b"old");
         assert_eq!(get(&cache, "a").as_deref(), Some("new"));
-        let pending = cache.begin_write(name, b"a", 3).unwrap();
+        let pending = cache.begin_write(name, text(b"a"), 3).unwrap();
         cache.remove(name);
         cache.remove_files(&[name]);
-        pending.write(b"a", b"meta", b"old");
+        pending.write(text(b"a"), b"meta", b"old");
         assert_eq!(get(&cache, "a"), None);
         assert!(files(directory.path()).is_empty());
     }
@@ -718,9 +730,9 @@ mod tests {
         assert_eq!(get(&new, "a").as_deref(), Some("one"));
         put(&new, "a", "two");
         assert_eq!(get(&old, "a").as_deref(), Some("two"), "the file is whole, from either process");
-        new.remove_matching(&(Arc::new(|_: &[u8]| true) as KeyTest));
+        new.remove_matching(&(Arc::new(|_: &[u8], _: &[u8]| true) as EntryTest));
         assert_eq!(get(&old, "a"), None);
         old.is_frozen.store(true, Ordering::Relaxed);
-        assert!(old.begin_write(EntryName::of(b"b"), b"b", 1).is_none());
+        assert!(old.begin_write(EntryName::of(b"b"), text(b"b"), 1).is_none());
     }
 }

@@ -236,8 +236,13 @@ impl ObjectStore {
 
     /// Removes the objects of a root whose paths match; returns their number.
     pub fn remove_matching(&self, root: RootId, matches: impl Fn(&[u8]) -> bool) -> usize {
+        self.remove_objects(root, |object| matches(&object.key.path))
+    }
+
+    /// Removes the objects of a root for which a test holds; returns their number.
+    pub fn remove_objects(&self, root: RootId, matches: impl Fn(&Object) -> bool) -> usize {
         let mut inner = self.lock();
-        let removed = inner.remove_where(|object| object.key.root == root && matches(&object.key.path));
+        let removed = inner.remove_where(|object| object.key.root == root && matches(object));
         self.publish_deaths(&inner);
         removed
     }

@@ -28,11 +28,16 @@ enum CacheCommand {
 #[command(after_help = "\
 Examples:
   tailcoat cache purge https://example.com/news/*
+  tailcoat cache purge --tag product-42 --tag news
   tailcoat cache purge --all")]
 struct PurgeArguments {
     /// URLs as clients request them; a `*` at the end matches all URLs with this prefix
-    #[arg(value_name = "URL", required_unless_present = "all", value_parser = parse_url)]
+    #[arg(value_name = "URL", required_unless_present_any = ["all", "tag"], value_parser = parse_url)]
     urls: Vec<String>,
+
+    /// Remove responses whose upstream gave them this tag, in `Surrogate-Key` or `Cache-Tag`
+    #[arg(long, value_name = "TAG", conflicts_with = "all", value_parser = parse_tag)]
+    tag: Vec<String>,
 
     /// Remove all responses
     #[arg(long, conflicts_with = "urls")]
@@ -41,19 +46,26 @@ struct PurgeArguments {
 
 impl CacheArgs {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        let Self { server, command: CacheCommand::Purge(PurgeArguments { urls, all }) } = self;
+        let Self { server, command: CacheCommand::Purge(PurgeArguments { urls, tag, all }) } = self;
         let (prefixes, urls): (Vec<_>, Vec<_>) = urls.into_iter().partition(|url| url.ends_with('*'));
         let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('*').to_owned()).collect();
-        server.give(of_top, &ControlOrder::PurgeCache { urls, prefixes, all }, |report| match report {
+        server.give(of_top, &ControlOrder::PurgeCache { urls, prefixes, tags: tag, all }, |report| match report {
             ControlReport::Purged(count) => {
                 let code = print(&format!("{count}\n"));
                 if count == 0 && !all {
-                    eprintln!("  no stored response matches: give host and port as clients send them, and end a prefix with `*`");
+                    eprintln!("  no stored response matches; give URLs with host and port as clients send them, and end a prefix with `*`");
                 }
                 code
             }
             report => unexpected(&report),
         })
+    }
+}
+
+fn parse_tag(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains([',', ' ', '\t']) {
+        true => Err("a tag has no comma and no space".to_owned()),
+        false => Ok(text.to_owned()),
     }
 }
 

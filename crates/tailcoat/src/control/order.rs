@@ -22,6 +22,9 @@ pub enum ControlOrder {
         urls: Vec<String>,
         /// Prefixes of URLs.
         prefixes: Vec<String>,
+        /// Tags of responses.
+        #[serde(default)]
+        tags: Vec<String>,
         /// All responses.
         #[serde(default)]
         all: bool,
@@ -261,7 +264,12 @@ mod tests {
     #[test]
     fn orders_and_reports_come_back_as_they_were() {
         let orders = [
-            ControlOrder::PurgeCache { urls: vec!["http://a/".into()], prefixes: Vec::new(), all: false },
+            ControlOrder::PurgeCache {
+                urls: vec!["http://a/".into()],
+                prefixes: Vec::new(),
+                tags: vec!["news".into()],
+                all: false,
+            },
             ControlOrder::Reload { is_fancy: true },
             ControlOrder::Upgrade,
             ControlOrder::SetWorkers { count: 2 },

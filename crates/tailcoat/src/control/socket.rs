@@ -281,7 +281,7 @@ mod tests {
         runtime.spawn(socket.serve(sender));
         runtime.spawn(async move {
             while let Some(ControlRequest { order, reply }) = orders.recv().await {
-                let ControlOrder::PurgeCache { urls, prefixes, all } = order else { panic!("{order:?}") };
+                let ControlOrder::PurgeCache { urls, prefixes, all, .. } = order else { panic!("{order:?}") };
                 reply.report(ControlReport::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all)));
                 reply.report(ControlReport::Done("nothing left".into()));
             }
@@ -289,7 +289,7 @@ mod tests {
         let asked = path.clone();
         let asking = runtime.spawn_blocking(move || {
             let (urls, prefixes) = (vec!["a".into()], vec!["b".into(), "c".into()]);
-            let order = ControlOrder::PurgeCache { urls, prefixes, all: true };
+            let order = ControlOrder::PurgeCache { urls, prefixes, tags: Vec::new(), all: true };
             let mut reports = Vec::new();
             give(&asked, &order, |report| {
                 reports.push(report);
@@ -313,7 +313,8 @@ mod tests {
                 let report = rejection(order.as_bytes(), Some(&opened));
                 assert!(report.starts_with(r#"{"refused":"unknown command"#), "{order}: {report}");
             }
-            let order = encoded(&ControlOrder::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
+            let order =
+                encoded(&ControlOrder::PurgeCache { urls: vec![], prefixes: vec![], tags: vec![], all: true }).unwrap();
             let elsewhere = tempfile::tempdir().unwrap();
             let others = [None, Some(open(elsewhere.path(), OFlags::RDONLY)), Some(open(directory, OFlags::PATH))];
             for shown in others {
@@ -326,7 +327,7 @@ mod tests {
             std::os::unix::fs::symlink(&asked, &link).unwrap();
             let urls = vec!["a".repeat(BEGINNING_BYTES_MAX); 100];
             let mut purged = 0;
-            give(&link, &ControlOrder::PurgeCache { urls, prefixes: vec![], all: false }, |report| {
+            give(&link, &ControlOrder::PurgeCache { urls, prefixes: vec![], tags: vec![], all: false }, |report| {
                 if let ControlReport::Purged(count) = report {
                     purged = count;
                 }

@@ -100,8 +100,11 @@ impl Server {
                 // Slow workers must not delay other orders.
                 self.runtime.spawn(async move {
                     let mut status = observer.status(requests_max).await;
-                    if let Some(store) = store {
-                        status.store = timeout(STORE_PATIENCE, store).await.ok().and_then(Result::ok);
+                    // If the store is slow, the status of metrics stays, which names no other instances.
+                    if let Some(store) = store
+                        && let Ok(Ok(found)) = timeout(STORE_PATIENCE, store).await
+                    {
+                        status.store = Some(found);
                     }
                     reply.report(ControlReport::Status(Box::new(status)));
                 });
@@ -154,7 +157,9 @@ impl Server {
     /// Carries out an order that other instances may share; `None` for other orders.
     fn change(&self, order: &ControlOrder) -> Option<ControlReport> {
         Some(match order {
-            ControlOrder::PurgeCache { urls, prefixes, all } => ControlReport::Purged(self.purge(urls, prefixes, *all)),
+            ControlOrder::PurgeCache { urls, prefixes, tags, all } => {
+                ControlReport::Purged(self.purge(urls, prefixes, tags, *all))
+            }
             ControlOrder::Ban { client, seconds } => self.ban(client, Duration::from_secs(*seconds)),
             ControlOrder::Unban { client } => self.unban(client),
             ControlOrder::SetServers { upstream, servers } => report_of(self.set_servers(upstream, servers)),
@@ -185,7 +190,7 @@ impl Server {
             }
             SharedChange::Configure(change) => self.roll_out(change),
             SharedChange::Resync => {
-                let count = self.purge(&[], &[], true);
+                let count = self.purge(&[], &[], &[], true);
                 if count == 0 {
                     return;
                 }
@@ -262,10 +267,11 @@ impl Server {
     }
 
     /// Removes responses from all caches; returns their number.
-    fn purge(&self, urls: &[String], prefixes: &[String], all: bool) -> usize {
+    fn purge(&self, urls: &[String], prefixes: &[String], tags: &[String], all: bool) -> usize {
         let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
         let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
-        let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
+        let tags = tags.iter().map(|tag| Purge::Tag(tag.as_bytes()));
+        let purges = urls.chain(prefixes).chain(tags).chain(all.then_some(Purge::All));
         let caches = || self.assembly.parts.sites.iter().flat_map(|site| site.response_caches());
         purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
     }

@@ -1,10 +1,16 @@
 //! Request collapsing: one fetch for all requests of a key. Later requests wait for the first.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use tokio::sync::watch;
+use wire::http::Fields;
+use wire::http::caching::CacheTag;
+
+/// Purged tags that are remembered. A fetch that takes longer than that many purges is not stored.
+const PURGED_TAGS_MAX: usize = 1_000;
 
 /// End of a fetch, for the requests that waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +29,16 @@ pub(super) enum FetchEnd {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     map: Mutex<HashMap<Box<[u8]>, Flight>>,
+    purges: Mutex<TagPurges>,
+}
+
+/// Purges by tag. The tags of a response are known only when its head has arrived.
+#[derive(Debug, Default)]
+struct TagPurges {
+    /// Purges since the start.
+    count: u64,
+    /// Tags of the latest ones.
+    recent: VecDeque<CacheTag>,
 }
 
 #[derive(Debug)]
@@ -47,6 +63,8 @@ pub(super) struct Ticket {
     flights: Arc<Flights>,
     key: Box<[u8]>,
     is_invalid: Arc<AtomicBool>,
+    /// Purges by tag before the fetch.
+    purges_before: u64,
 }
 
 /// A wait for a fetch.
@@ -66,7 +84,8 @@ impl Flights {
         }
         let is_invalid = Arc::new(AtomicBool::new(false));
         map.insert(key.into(), Flight { ended: watch::Sender::new(None), is_invalid: Arc::clone(&is_invalid) });
-        Joined::First(Ticket { flights: Arc::clone(self), key: key.into(), is_invalid })
+        let purges_before = self.purges().count;
+        Joined::First(Ticket { flights: Arc::clone(self), key: key.into(), is_invalid, purges_before })
     }
 
     /// Marks fetches of these keys as outdated, so that their responses are not stored.
@@ -74,6 +93,21 @@ impl Flights {
         let map = self.lock();
         let matching = map.iter().filter(|(key, _)| matches(key));
         matching.for_each(|(_, flight)| flight.is_invalid.store(true, Ordering::Relaxed));
+    }
+
+    /// Keeps fetches in progress from storing responses with this tag.
+    pub(super) fn purge_tag(&self, tag: CacheTag) {
+        let mut purges = self.purges();
+        purges.count += 1;
+        if purges.recent.len() == PURGED_TAGS_MAX {
+            purges.recent.pop_front();
+        }
+        purges.recent.push_back(tag);
+    }
+
+    fn purges(&self) -> MutexGuard<'_, TagPurges> {
+        // No update is left half done by a panic.
+        self.purges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Flight>> {
@@ -101,6 +135,19 @@ impl Ticket {
     /// True if the resource was changed since the fetch began.
     pub(super) fn is_invalid(&self) -> bool {
         self.is_invalid.load(Ordering::Relaxed)
+    }
+
+    /// True if the response with these fields must not be stored: its URL or one of its tags was purged since the fetch began.
+    pub(super) fn is_outdated(&self, fields: &Fields) -> bool {
+        if self.is_invalid() {
+            return true;
+        }
+        let purges = self.flights.purges();
+        match (purges.count - self.purges_before) as usize {
+            0 => false,
+            missed if missed > purges.recent.len() => true,
+            missed => purges.recent.iter().rev().take(missed).any(|tag| tag.is_in(fields)),
+        }
     }
 
     /// Ends the fetch.
@@ -178,5 +225,25 @@ mod tests {
         assert!(a.is_invalid() && !b.is_invalid());
         a.end(FetchEnd::NotStored);
         assert!(!first(&flights, "a").is_invalid());
+    }
+
+    #[test]
+    fn tags_that_were_purged_meanwhile() {
+        let flights = Arc::new(Flights::default());
+        let mut fields = Fields::new();
+        fields.push("Surrogate-Key", "one two");
+        flights.purge_tag(CacheTag::of(b"one"));
+        let ticket = first(&flights, "a");
+        assert!(!ticket.is_outdated(&fields), "purged before");
+        flights.purge_tag(CacheTag::of(b"three"));
+        assert!(!ticket.is_outdated(&fields) && !ticket.is_outdated(&Fields::new()));
+        flights.purge_tag(CacheTag::of(b"two"));
+        assert!(ticket.is_outdated(&fields) && !ticket.is_outdated(&Fields::new()));
+        // More than are remembered.
+        let ticket = first(&flights, "b");
+        (0..PURGED_TAGS_MAX).for_each(|_| flights.purge_tag(CacheTag::of(b"four")));
+        assert!(!ticket.is_outdated(&fields));
+        flights.purge_tag(CacheTag::of(b"four"));
+        assert!(ticket.is_outdated(&fields));
     }
 }

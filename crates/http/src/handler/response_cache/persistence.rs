@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wire::http::caching::StoredResponseMeta;
+use wire::http::caching::{CacheTag, StoredResponseMeta};
 use wire::http::{Fields, Status};
 
 use super::store::{CacheEntry, content_of, object_parts};
 use super::{ResponseCacheInner, SharedResponseCache};
 use crate::config::{ForwardConfig, PathPattern, ResponseCaching, SiteConfig};
-use crate::disk_cache::{DiskCache, DiskStore, EntryName, KeyTest};
+use crate::disk_cache::{DiskCache, DiskStore, EntryName, EntryTest, EntryText};
 use crate::handler::Now;
 use crate::object_cache::{Blocking, CachedObject, Object, Variant};
 
@@ -29,7 +29,7 @@ pub(super) enum DiskLoad {
 }
 
 /// Version of the form of properties.
-const META_VERSION: u8 = 1;
+const META_VERSION: u8 = 2;
 
 /// Longest list in properties, against damage that a checksum does not find.
 const LIST_MAX: u32 = 100_000;
@@ -92,12 +92,13 @@ impl SharedResponseCache {
         (!names.is_empty()).then(|| tokio::task::spawn_blocking(move || disk.remove_files(&names)))
     }
 
-    /// Removes responses whose keys match from disk; returns their keys. Waits for the disk.
-    pub(super) fn purge_disk(&self, test: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Vec<Box<[u8]>> {
+    /// Removes responses whose keys and written tags match from disk; returns their keys. Waits for the disk.
+    pub(super) fn purge_disk(&self, test: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static) -> Vec<Box<[u8]>> {
         let Some((disk, place)) = self.disk() else { return Vec::new() };
         let namespace = place.namespace.clone();
         let length = namespace.len();
-        let test: KeyTest = Arc::new(move |key| key.strip_prefix(&*namespace).is_some_and(&test));
+        let test: EntryTest =
+            Arc::new(move |key, tags| key.strip_prefix(&*namespace).is_some_and(|key| test(key, tags)));
         disk.remove_matching(&test).into_iter().map(|key| key[length..].into()).collect()
     }
 
@@ -107,7 +108,9 @@ impl SharedResponseCache {
         let Some(stored) = object.response().filter(|_| !object.is_dead()) else { return };
         let key = place.key(object.path());
         let (name, content) = (EntryName::of(&key), content_of(object));
-        let Some(pending) = disk.begin_write(name, &key, content.len()) else {
+        let tags = CacheTag::write_all(&stored.fields);
+        let text = EntryText { key: &key, labels: &tags };
+        let Some(pending) = disk.begin_write(name, text, content.len()) else {
             // An older one must not outlive it.
             if disk.remove(name) {
                 drop(tokio::task::spawn_blocking(move || disk.remove_files(&[name])));
@@ -115,7 +118,9 @@ impl SharedResponseCache {
             return;
         };
         let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref());
-        drop(tokio::task::spawn_blocking(move || pending.write(&key, &meta, &content)));
+        drop(tokio::task::spawn_blocking(move || {
+            pending.write(EntryText { key: &key, labels: &tags }, &meta, &content);
+        }));
     }
 }
 

@@ -1,10 +1,12 @@
 //! Purging: removing responses on an operator's request.
 
 use memchr::memchr;
+use wire::http::caching::CacheTag;
 use wire::http::path;
 
 use super::SharedResponseCache;
 use super::key::{SCHEME, split_target, url_of_key};
+use crate::object_cache::Object;
 
 /// Responses to purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub enum Purge<'a> {
     Url(&'a [u8]),
     /// Responses for all URLs with this prefix.
     Prefix(&'a [u8]),
+    /// Responses with this tag, in `Surrogate-Key` or `Cache-Tag`.
+    Tag(&'a [u8]),
     /// All responses.
     All,
 }
@@ -23,6 +27,7 @@ impl SharedResponseCache {
     pub fn purge(&self, which: Purge<'_>) -> usize {
         let wanted = match which {
             Purge::Url(url) | Purge::Prefix(url) => normal_form(&self.as_key(url)),
+            Purge::Tag(tag) => return self.purge_tag(CacheTag::of(tag)),
             Purge::All => Vec::new(),
         };
         let is_prefix = !matches!(which, Purge::Url(_));
@@ -33,9 +38,22 @@ impl SharedResponseCache {
         };
         // In this order, so that a response stored or read in between is removed.
         self.flights.invalidate(&matches);
-        let on_disk = self.purge_disk(matches.clone());
-        let on_disk_alone = on_disk.iter().filter(|key| self.store.peek(self.id, key).is_none()).count();
-        on_disk_alone + self.store.remove_matching(self.id, matches)
+        let of_disk = matches.clone();
+        let on_disk = self.purge_disk(move |key, _| of_disk(key));
+        self.count_disk_alone(&on_disk) + self.store.remove_matching(self.id, matches)
+    }
+
+    fn purge_tag(&self, tag: CacheTag) -> usize {
+        // In this order, so that a response stored or read in between is removed.
+        self.flights.purge_tag(tag);
+        let on_disk = self.purge_disk(move |_, tags| tag.is_written_in(tags));
+        let has_tag = |object: &Object| object.response().is_some_and(|response| tag.is_in(&response.fields));
+        self.count_disk_alone(&on_disk) + self.store.remove_objects(self.id, has_tag)
+    }
+
+    /// Number of keys that memory does not have.
+    fn count_disk_alone(&self, keys: &[Box<[u8]>]) -> usize {
+        keys.iter().filter(|key| self.store.peek(self.id, key).is_none()).count()
     }
 
     /// Key that this cache uses for a URL.

@@ -120,7 +120,7 @@ impl Recording {
         if let Some(RecordedEntry { entry, ticket, pieces, bytes }) = self.kept.take()
             && length.is_none_or(|length| length == bytes)
         {
-            let content = self.inner.shared.hold(pieces.concat().into()).filter(|_| !ticket.is_invalid());
+            let content = self.inner.shared.hold(pieces.concat().into()).filter(|_| !ticket.is_outdated(&entry.fields));
             let ended = content.map_or(FetchEnd::NotStored, |content| {
                 // A slow client shares the stored content from now on.
                 self.pipe.borrow_mut().replace_unread(&content);

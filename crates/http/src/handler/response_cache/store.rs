@@ -84,13 +84,14 @@ impl ResponseCacheInner {
         let variant = self.variant(&routed.request, &entry.fields, &mut key, routed.now.monotonic_ms);
         let parts = object_parts(entry, content, variant, &self.shared);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
-        if ticket.is_invalid() {
+        let is_outdated = || object.object.response().is_some_and(|response| ticket.is_outdated(&response.fields));
+        if is_outdated() {
             // Invalidated after the last check, perhaps before there was an object to remove.
             self.shared.remove(&object.object);
             return (object, FetchEnd::NotStored);
         }
         self.shared.persist(&object.object);
-        if ticket.is_invalid() {
+        if is_outdated() {
             self.shared.remove(&object.object);
             return (object, FetchEnd::NotStored);
         }

@@ -79,7 +79,12 @@ mod tests {
     fn orders_come_back() {
         let ban = ControlOrder::Ban { client: "192.0.2.1".into(), seconds: 60 };
         let unban = ControlOrder::Unban { client: "192.0.2.1".into() };
-        let purge = ControlOrder::PurgeCache { urls: vec!["http://a/".into()], prefixes: Vec::new(), all: false };
+        let purge = ControlOrder::PurgeCache {
+            urls: vec!["http://a/".into()],
+            prefixes: Vec::new(),
+            tags: vec!["news".into()],
+            all: false,
+        };
         let drain = ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true };
         for order in [&ban, &unban, &purge, &drain] {
             assert_eq!(order_of(&event(order, 5_000).unwrap(), 5_000).as_ref(), Some(order));

@@ -6,6 +6,7 @@ mod freshness;
 mod invalidation;
 mod reuse;
 mod storage;
+mod tags;
 mod targeted;
 mod update;
 mod vary;
@@ -15,6 +16,7 @@ pub use freshness::{DELTA_SECONDS_MAX, Freshness, Reception, age_field};
 pub use invalidation::{invalidates, resolve};
 pub use reuse::{ReuseDecision, reuse, serves_on_error};
 pub use storage::{Defaults, StoredResponseMeta, UncacheableReason, storage};
+pub use tags::{CacheTag, TAGS_MAX};
 pub use update::{
     HeadUpdate, head_update, is_same_representation, is_update_of, stored_fields, updated_fields, write_validators,
 };
