@@ -23,6 +23,7 @@ mod conformance;
 mod connection_reuse;
 mod control_plane;
 mod cors;
+mod discovery;
 mod disk_cache;
 mod error_pages;
 mod everyday;

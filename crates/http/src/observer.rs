@@ -19,10 +19,11 @@ use crate::metrics::{
 use crate::object_cache::ObjectStore;
 use crate::spool::SpoolStore;
 use crate::status::{
-    BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus, EvictionCount,
-    FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus,
-    OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount,
-    SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
+    BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus, DiskCacheStatus,
+    EvictionCount, FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
+    ObjectCacheStatus, OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount,
+    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 use crate::tls::SiteTls;
 use crate::traces::SpanCounts;
@@ -294,6 +295,15 @@ fn upstream_statuses(sources: &StatusSources, reports: &[Option<WorkerReport>]) 
                 failures: state.failures,
             })
             .collect(),
+        discovery: upstream.discovery_state().map(|state| DiscoveryStatus {
+            source: state.source,
+            servers: state.servers,
+            ignored: state.ignored,
+            age_ms: state.age.map(|age| age.as_millis().try_into().unwrap_or(u64::MAX)),
+            error: state.error,
+            failures: state.failures,
+            changes: state.changes,
+        }),
         ..UpstreamStatus::default()
     });
     statuses.collect()

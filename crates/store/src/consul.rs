@@ -5,10 +5,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
+use tailcoat_rest::{RestClient, RestResponse};
 
-use super::rest::{RestClient, RestResponse};
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3, salt,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
+    rest_client, s3, salt,
 };
 
 /// Random bytes at the start of each value. A change that repeats a value leaves the index as it is.
@@ -46,12 +47,12 @@ impl ConsulStore {
             token.set_sensitive(true);
             headers.insert("X-Consul-Token", token);
         }
-        Ok(Self { client: RestClient::new(endpoint, config)?, prefix: prefix.to_owned(), headers, abilities })
+        Ok(Self { client: rest_client(endpoint, config)?, prefix: prefix.to_owned(), headers, abilities })
     }
 
     async fn send(&self, method: Method, key: &str, query: &str, content: Bytes) -> Result<RestResponse, StoreError> {
         let target = format!("/v1/kv/{}/{key}{query}", self.prefix);
-        self.client.send(method, &target, self.headers.clone(), content).await
+        Ok(self.client.send(method, &target, self.headers.clone(), content).await?)
     }
 
     async fn find(&self, key: &StoreKey) -> Result<Option<ConsulEntry>, StoreError> {
@@ -60,7 +61,7 @@ impl ConsulStore {
         match response.status {
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::OK => Ok(Self::entries(&response)?.pop()),
-            _ => Err(response.error()),
+            _ => Err(StoreError::of_response(&response)),
         }
     }
 
@@ -110,7 +111,7 @@ impl SharedStore for ConsulStore {
                     Ok(Put::Done(found.map_or(unknown, |found| StoredVersion(found.modify_index.to_string()))))
                 }
                 (StatusCode::OK, _) => Err(StoreError::Wrong("neither true nor false".to_owned())),
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -118,7 +119,7 @@ impl SharedStore for ConsulStore {
     fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
         Box::pin(async move {
             let response = self.send(Method::DELETE, key.as_str(), "", Bytes::new()).await?;
-            if response.status == StatusCode::OK { Ok(()) } else { Err(response.error()) }
+            if response.status == StatusCode::OK { Ok(()) } else { Err(StoreError::of_response(&response)) }
         })
     }
 
@@ -128,7 +129,7 @@ impl SharedStore for ConsulStore {
             let found = match response.status {
                 StatusCode::NOT_FOUND => return Ok(Vec::new()),
                 StatusCode::OK => Self::entries(&response)?,
-                _ => return Err(response.error()),
+                _ => return Err(StoreError::of_response(&response)),
             };
             if found.len() > LIST_MAX {
                 return Err(StoreError::TooLarge);

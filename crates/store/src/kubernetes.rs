@@ -9,10 +9,11 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
+use tailcoat_rest::{RestClient, RestResponse};
 
-use super::rest::{RestClient, RestResponse};
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, s3, salt,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
+    rest_client, s3, salt,
 };
 
 /// Files of a pod's service account.
@@ -69,7 +70,7 @@ impl KubernetesStore {
             }
         };
         let token = config.password_file.clone().or_else(|| Some(account.join("token")).filter(|path| path.exists()));
-        let client = RestClient::new(&endpoint, &config)?;
+        let client = rest_client(&endpoint, &config)?;
         Ok(Self { client, namespace: namespace.to_owned(), prefix: prefix.to_owned(), token, abilities })
     }
 
@@ -104,7 +105,7 @@ impl KubernetesStore {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        self.client.send(method, target, headers, content).await
+        Ok(self.client.send(method, target, headers, content).await?)
     }
 
     fn object(&self, key: &StoreKey, value: &[u8], version: Option<&StoredVersion>) -> Result<Bytes, StoreError> {
@@ -171,7 +172,7 @@ impl KubernetesStore {
         match response.status {
             StatusCode::CREATED | StatusCode::OK => Self::done(&response),
             StatusCode::CONFLICT => Ok(Put::Conflict),
-            _ => Err(response.error()),
+            _ => Err(StoreError::of_response(&response)),
         }
     }
 }
@@ -195,7 +196,7 @@ impl SharedStore for KubernetesStore {
                     Some((found, entry)) if found == *key => Ok(Some(entry)),
                     _ => Err(StoreError::Wrong(format!("an object that is not of {key} has its name"))),
                 },
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -219,7 +220,7 @@ impl SharedStore for KubernetesStore {
                         done => return Ok(done),
                     },
                     StatusCode::CONFLICT => {}
-                    _ => return Err(response.error()),
+                    _ => return Err(StoreError::of_response(&response)),
                 }
             }
         })
@@ -230,7 +231,7 @@ impl SharedStore for KubernetesStore {
             let response = self.send(Method::DELETE, &self.path_of(key), Bytes::new()).await?;
             match response.status {
                 StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NOT_FOUND => Ok(()),
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -249,7 +250,7 @@ impl SharedStore for KubernetesStore {
                 }
                 let response = self.send(Method::GET, &target, Bytes::new()).await?;
                 if response.status != StatusCode::OK {
-                    return Err(response.error());
+                    return Err(StoreError::of_response(&response));
                 }
                 let list = Self::parse(&response)?;
                 for object in list["items"].as_array().into_iter().flatten() {

@@ -9,7 +9,6 @@ mod directory;
 mod key;
 mod kubernetes;
 mod measured;
-mod rest;
 mod s3;
 mod sealed;
 #[cfg(feature = "valkey")]
@@ -20,7 +19,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tailcoat_config::{StoreAbilities, StoreConfig, StorePlace};
+use http::StatusCode;
+use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint, StorePlace};
+use tailcoat_rest::{RestClient, RestError, RestResponse};
 
 pub use key::{KeyError, StoreKey};
 pub use measured::{Measured, StoreCounts};
@@ -166,6 +167,35 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+impl StoreError {
+    /// Error for a status that the operation does not expect.
+    fn of_response(response: &RestResponse) -> Self {
+        let reason = response.excerpt();
+        match response.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Self::Denied(reason),
+            StatusCode::PAYLOAD_TOO_LARGE => Self::TooLarge,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::INSUFFICIENT_STORAGE => Self::Busy(reason),
+            status if status.is_server_error() => Self::Busy(reason),
+            _ => Self::Wrong(reason),
+        }
+    }
+}
+
+impl From<RestError> for StoreError {
+    fn from(error: RestError) -> Self {
+        match error {
+            RestError::Unreachable(reason) => Self::Unreachable(reason),
+            RestError::TooLarge => Self::TooLarge,
+            RestError::Invalid(reason) => Self::Wrong(reason),
+        }
+    }
+}
+
+/// Client of an engine that speaks HTTP.
+fn rest_client(endpoint: &StoreEndpoint, config: &StoreConfig) -> Result<RestClient, StoreError> {
+    Ok(RestClient::new(endpoint, config.authorities.as_deref(), RESPONSE_BYTES_MAX)?)
+}
 
 /// Random bytes that make each change of a value a change for engines that compare contents.
 fn salt<const COUNT: usize>() -> Result<[u8; COUNT], StoreError> {

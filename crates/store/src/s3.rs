@@ -13,11 +13,12 @@ use http::header::{DATE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
+use tailcoat_rest::{RestClient, RestResponse};
 use time::OffsetDateTime;
 
-use super::rest::{RestClient, RestResponse};
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion, salt,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
+    rest_client, salt,
 };
 
 /// Random bytes at the start of each object. An ETag is a digest of the content, and each change needs a new version.
@@ -55,7 +56,7 @@ impl S3Store {
         };
         let path = config.password_file.as_ref().ok_or_else(|| wrong(&"S3 needs `password-file`"))?;
         Ok(Self {
-            client: RestClient::new(&endpoint, config)?,
+            client: rest_client(&endpoint, config)?,
             path: format!("{bucket_path}/{prefix}/"),
             bucket_path,
             prefix: format!("{prefix}/"),
@@ -86,7 +87,7 @@ impl S3Store {
             headers.insert(name, value);
         }
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        self.client.send(method, &target, headers, content).await
+        Ok(self.client.send(method, &target, headers, content).await?)
     }
 
     /// Fields of a signed request (AWS Signature Version 4, "Create a signed AWS API request").
@@ -197,7 +198,7 @@ impl SharedStore for S3Store {
                     let value = value.ok_or_else(|| StoreError::Wrong(format!("the object of {key} is too short")))?;
                     Ok(Some(Entry { value: value.to_vec(), version }))
                 }
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -218,7 +219,7 @@ impl SharedStore for S3Store {
                 StatusCode::OK => version_of(&response.headers).map(Put::Done),
                 // 409: another change was in progress; 404: the object that `If-Match` names was removed.
                 StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(Put::Conflict),
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -228,7 +229,7 @@ impl SharedStore for S3Store {
             let response = self.send(Method::DELETE, &self.path_of(key), &[], None, Bytes::new()).await?;
             match response.status {
                 StatusCode::OK | StatusCode::NO_CONTENT | StatusCode::NOT_FOUND => Ok(()),
-                _ => Err(response.error()),
+                _ => Err(StoreError::of_response(&response)),
             }
         })
     }
@@ -245,7 +246,7 @@ impl SharedStore for S3Store {
                 let path = if self.bucket_path.is_empty() { "/" } else { &self.bucket_path };
                 let response = self.send(Method::GET, path, &query, None, Bytes::new()).await?;
                 if response.status != StatusCode::OK {
-                    return Err(response.error());
+                    return Err(StoreError::of_response(&response));
                 }
                 let xml = String::from_utf8_lossy(&response.content);
                 let names = elements(&xml, "Key").into_iter().filter_map(|name| name.strip_prefix(&self.prefix));

@@ -208,6 +208,9 @@ impl Upstream {
             let now_ms = || now_ms + began.elapsed().as_millis() as u64;
             let mut chosen = chosen;
             let mut failure = AcquireFailure::from(AcquireError::NoServer);
+            if matches!(chosen, Err(NoSlot::NoServer)) && upstream.shared.await_discovery().await {
+                chosen = upstream.choose_in_turn(&wanted, now_ms());
+            }
             loop {
                 let mut slot = match chosen {
                     Ok(slot) => slot,

@@ -9,6 +9,7 @@ mod addresses;
 mod balance;
 mod check;
 mod connect;
+mod discovered;
 mod health;
 mod http2;
 mod keeper;
@@ -31,6 +32,7 @@ use std::rc::Rc;
 
 pub use acquire::{Acquire, AcquireOptions, Leased, Upstream};
 pub use balance::hash_key;
+pub use discovered::DiscoveryState;
 pub use http2::{H2UpstreamTunnel, ResponsePiece, StreamFailure, StreamLease};
 pub use keeper::{AddressLookup, keep, system_lookup};
 pub use lease::{Ending, Lease, UpstreamFailure, UpstreamTunnel};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::discovered::{Discovered, all_servers};
 use super::health::{Health, HealthChange, HealthLimits};
 use super::monotonic_ms;
 use super::server::{ServerState, SharedServer, UpstreamProtocol};
@@ -22,6 +23,8 @@ pub struct SharedUpstream {
     /// Configuration. Its servers are those of the file.
     pub(super) config: config::UpstreamConfig,
     pub(super) servers: LiveServers,
+    /// Servers that a source names, if the upstream has one.
+    pub(super) discovered: Option<Discovered>,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
     /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_logged` is true if
@@ -63,7 +66,11 @@ impl SharedUpstream {
             return Ok(Arc::clone(reused));
         }
         let (limits, before) = (HealthLimits::new(config), reused.map(|reused| reused.servers.get()));
-        let servers = ServerSet::new(&config.servers, |address| {
+        let discovered = config.discovery.as_ref().map(|_| {
+            let same = reused.filter(|reused| reused.config.discovery == config.discovery);
+            same.and_then(|reused| reused.discovered.as_ref()).map(Discovered::reuse).unwrap_or_default()
+        });
+        let servers = ServerSet::new(&all_servers(config, discovered.as_ref()), |address| {
             let new = SharedServer::new(address, limits);
             if let Some(known) = before.as_ref().and_then(|before| before.find(&new.name)) {
                 new.reuse(&known.shared);
@@ -76,7 +83,7 @@ impl SharedUpstream {
         let queue = FairQueue::default();
         reused.iter().for_each(|reused| queue.reuse(&reused.queue));
         let (config, overload_logged_ms, overload_logged) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Self { config, servers, queue, overload_logged_ms, overload_logged, log, tls, sticky }))
+        Ok(Arc::new(Self { config, servers, discovered, queue, overload_logged_ms, overload_logged, log, tls, sticky }))
     }
 
     /// Checks whether files of TLS or keys have changed since they were read.
@@ -134,7 +141,8 @@ impl SharedUpstream {
 
     /// Returns to the servers of the configuration after [`Self::set_servers`]. Those of a controller stay.
     pub fn reset_servers(&self) {
-        if self.servers.version() > 0 && !self.config.servers.is_empty() {
+        // An order never replaces servers of a source.
+        if self.servers.version() > 0 && !self.config.servers.is_empty() && self.discovered.is_none() {
             // The TLS settings were loaded for these servers.
             let _ = self.set_servers(&self.config.servers);
         }

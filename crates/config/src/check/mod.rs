@@ -427,7 +427,9 @@ fn protocol_faults(upstream: &UpstreamConfig, protocols: &BTreeSet<&'static str>
         (Some(protocol), None) => *protocol,
         (None, _) => return Vec::new(),
     };
-    let servers = || upstream.servers.iter().map(|server| &server.address);
+    // Stands for the servers of a source.
+    let found = upstream.discovery.as_ref().map(|discovery| discovery.protocol.address(String::new(), 1));
+    let servers = || upstream.servers.iter().map(|server| &server.address).chain(&found);
     let mut faults = Vec::new();
     if protocol == "HTTP" && servers().any(|address| matches!(address, UpstreamServerAddress::OtherTcp(..))) {
         let message = "`forward` uses HTTP with this upstream".to_owned();
@@ -458,7 +460,9 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
     if upstream.name.is_empty() {
         faults.push(("this upstream has no name", "write, for example, `upstream \"app\" { … }`"));
     }
-    if upstream.servers.is_empty() {
+    if let Some(discovery) = &upstream.discovery {
+        faults.extend(discovery_faults(discovery));
+    } else if upstream.servers.is_empty() {
         faults.push(("this upstream has no server", "add, for example, `server \"http://127.0.0.1:8080\"`"));
     } else if upstream.servers.iter().all(|server| server.backup) {
         faults.push(("all servers of this upstream are backups", "remove `backup` from one of them"));
@@ -467,7 +471,9 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
         faults.push(("this upstream has too many servers", "use at most 1000 servers"));
     }
     let speaks_http2 = |server: &UpstreamServer| matches!(server.address, UpstreamServerAddress::Http2(..));
-    if upstream.proxy_protocol.is_some() && upstream.servers.iter().any(speaks_http2) {
+    let finds_http2 = |discovery: &Discovery| discovery.protocol == DiscoveredProtocol::Http2;
+    let has_http2 = upstream.servers.iter().any(speaks_http2) || upstream.discovery.as_deref().is_some_and(finds_http2);
+    if upstream.proxy_protocol.is_some() && has_http2 {
         let help = "remove one, or write the server as `\"http://HOST:PORT\"`";
         faults.push(("`proxy-protocol` needs one client per connection, but HTTP/2 shares connections", help));
     }
@@ -481,6 +487,25 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
         faults.push(("`status-min` is above `status-max`", "no status would be a success"));
     }
     faults
+}
+
+/// Options of a source that another kind of source has.
+fn discovery_faults(discovery: &Discovery) -> Vec<(&'static str, &'static str)> {
+    let Discovery { source, tag, token_file, authorities, resolver, .. } = discovery;
+    let is_plain = |endpoint: &StoreEndpoint| !endpoint.is_tls;
+    let of_consul = tag.is_some() || token_file.is_some() || authorities.is_some();
+    match source {
+        DiscoverySource::Srv(_) if of_consul => {
+            vec![("`tag`, `token-file` and `ca-file` are not for SRV records", "remove them, or write `consul://…`")]
+        }
+        DiscoverySource::Consul { .. } if resolver.is_some() => {
+            vec![("`resolver` is not for Consul", "remove it, or write `srv:NAME`")]
+        }
+        DiscoverySource::Consul { endpoint, .. } if authorities.is_some() && is_plain(endpoint) => {
+            vec![("`ca-file` has no effect without TLS", "write `consuls://…`, or remove it")]
+        }
+        DiscoverySource::Srv(_) | DiscoverySource::Consul { .. } => Vec::new(),
+    }
 }
 
 fn check_file_options(files: &FilesConfig, path: &PathPattern, part: ModelPart, findings: &mut Vec<ModelFinding>) {

@@ -117,6 +117,8 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         ValueKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueKind::Ipv4Address => json!({ "type": "string", "format": "ipv4" }),
         ValueKind::Store => json!({ "type": "string" }),
+        ValueKind::DiscoverySource => json!({ "type": "string", "pattern": "^(srv:|consuls?://)" }),
+        ValueKind::Resolver => json!({ "type": "string" }),
         ValueKind::StoreEndpoint => json!({ "type": "string", "pattern": "^https?://" }),
         ValueKind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),
         ValueKind::Size { min, max } => json!({ "anyOf": [

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::discovery::{DiscoveredProtocol, Discovery};
 use super::tls::CertificateFiles;
 
 /// A group of servers that can answer the same requests.
@@ -11,8 +12,10 @@ use super::tls::CertificateFiles;
 pub struct UpstreamConfig {
     /// Name in `forward` and in logs.
     pub name: String,
-    /// The servers; there is at least one that is no backup.
+    /// Servers of the file; at least one is no backup, unless there is a source of others.
     pub servers: Vec<UpstreamServer>,
+    /// Source of further servers, which change while the server runs.
+    pub discovery: Option<Box<Discovery>>,
     /// True if servers that an order sets later may use TLS.
     pub expects_tls: bool,
     /// Load balancing method.
@@ -233,6 +236,7 @@ impl UpstreamConfig {
         Self {
             name: name.into(),
             servers: Vec::new(),
+            discovery: None,
             expects_tls: false,
             balance: Balance::LeastConnections,
             connect_timeout: Duration::from_secs(5),
@@ -268,7 +272,9 @@ impl UpstreamConfig {
 
     /// Returns `true` if any server uses TLS.
     pub fn has_tls(&self) -> bool {
-        self.expects_tls || self.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)))
+        self.expects_tls
+            || self.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)))
+            || self.discovery.as_ref().is_some_and(|discovery| discovery.protocol == DiscoveredProtocol::Tls)
     }
 
     /// Upstream of one server with the defaults, for a URL in place of a name.

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one, property};
+use crate::model::discovery::{DiscoveredProtocol, Discovery};
 use crate::model::tls::CertificateFiles;
 use crate::model::upstream::*;
 
@@ -45,6 +46,46 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
                     weight: values.number("weight").unwrap_or(1) as u32,
                     backup: values.flag("backup").unwrap_or(false),
                 });
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "discover",
+        parameters: &[
+            one("source", ValueKind::DiscoverySource),
+            property("protocol", ValueKind::Choice(&["http", "h2c", "https", "tcp"])),
+            property("tag", ValueKind::Text),
+            property("token-file", ValueKind::File),
+            property("ca-file", ValueKind::File),
+            property("resolver", ValueKind::Resolver),
+        ],
+        doc: "Source of the group's servers; changes are applied while requests are in progress. `\"srv:NAME\"` looks \
+              up SRV records. Their weights count, and servers of a lower priority are backups. A new lookup follows \
+              when the records expire, after `resolve-interval` at the latest. `\"consul://HOST:PORT/SERVICE\"` \
+              watches a service in Consul, and uses its instances that pass their checks; `consuls` is TLS. \
+              `protocol` is the protocol of the servers (default `http`). `tag`, `token-file` and `ca-file` are for \
+              Consul. `resolver` is a name server for SRV records; without it, the first of `/etc/resolv.conf` is \
+              asked. If the source fails, its last servers stay. Servers of the file remain beside those of the \
+              source. At most 1,000 servers are used.",
+        example: r#"discover "srv:_http._tcp.app.example" protocol="h2c""#,
+        known_as: KnownAs {
+            nginx: &["resolve", "service", "resolver"],
+            caddy: &["dynamic", "srv"],
+            others: &["server-template", "providers.consulCatalog"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Upstream(|upstream, values| {
+            if let Some(source) = values.discovery_source("source") {
+                let protocol = values.text("protocol").and_then(|name| DiscoveredProtocol::of_name(&name));
+                upstream.discovery = Some(Box::new(Discovery {
+                    source,
+                    protocol: protocol.unwrap_or_default(),
+                    tag: values.text("tag"),
+                    token_file: values.file("token-file"),
+                    authorities: values.file("ca-file"),
+                    resolver: values.resolver("resolver"),
+                }));
             }
         }),
         ..OPTION

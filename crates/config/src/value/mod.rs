@@ -1,5 +1,6 @@
 //! Kinds of values: reads them from KDL, checks them, and describes them to people.
 
+mod discovery;
 mod gateway;
 mod log;
 mod module;
@@ -12,6 +13,7 @@ mod traces;
 mod upstream;
 mod web;
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub(super) use rules::{check_target, parse_network, with_variables};
 pub(super) use upstream::parse_server_address;
 pub(super) use web::parse_pattern;
 
+use crate::model::discovery::DiscoverySource;
 use crate::model::gateway::ProgramUser;
 use crate::model::module::{CompiledDirectory, OutgoingHost};
 use crate::model::store::{StoreEndpoint, StorePlace};
@@ -78,6 +81,10 @@ pub(super) enum ValueKind {
     Mode,
     /// Address of an upstream server.
     ServerAddress,
+    /// Source of an upstream's servers.
+    DiscoverySource,
+    /// Address of a name server.
+    Resolver,
     /// A server's address or the name of an upstream.
     ForwardTarget,
     /// As `ForwardTarget`, of a server that runs scripts.
@@ -210,6 +217,8 @@ impl ValueKind {
             Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
             Self::Ipv4Address => "an IPv4 address".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
+            Self::DiscoverySource => "a source such as `\"srv:NAME\"` or `\"consul://HOST/SERVICE\"`".into(),
+            Self::Resolver => "an address of a name server, such as `\"10.0.0.2:53\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),
             Self::GatewayTarget => "`\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or the name of an upstream".into(),
@@ -299,6 +308,8 @@ pub(super) enum OptionValue {
     Host(HostPattern),
     Listen(Vec<Listen>),
     ServerAddress(UpstreamServerAddress),
+    DiscoverySource(DiscoverySource),
+    Resolver(SocketAddr),
     HashKey(HashKey),
     /// Name, and value unless any fits.
     CookieTest((String, Option<String>)),
@@ -449,6 +460,8 @@ impl Values {
         duration: Duration -> Duration;
         text: Text -> String;
         server_address: ServerAddress -> UpstreamServerAddress;
+        discovery_source: DiscoverySource -> DiscoverySource;
+        resolver: Resolver -> SocketAddr;
         hash_key: HashKey -> HashKey;
         cookie_test: CookieTest -> (String, Option<String>);
         program_user: ProgramUser -> ProgramUser;

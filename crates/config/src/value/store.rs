@@ -101,7 +101,7 @@ pub(super) fn parse_store_endpoint(text: &str) -> Result<StoreEndpoint, Wrong> {
     }
 }
 
-fn host_and_port(text: &str, usual: u16) -> Result<(String, u16), Wrong> {
+pub(super) fn host_and_port(text: &str, usual: u16) -> Result<(String, u16), Wrong> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
     let url = if has_port { format!("http://{text}") } else { format!("http://{text}:{usual}") };
     parse_store_endpoint(&url).map(|endpoint| (endpoint.host, endpoint.port))

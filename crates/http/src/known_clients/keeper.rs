@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tailcoat_dns::system_resolver;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
@@ -10,7 +11,7 @@ use tokio::time::sleep;
 use super::Bans;
 use super::claims::{Claim, Claims};
 use super::config::CrowdSec;
-use super::dns::{confirm, system_resolver};
+use super::dns::confirm;
 use super::lists::SiteLists;
 use super::locations::Locations;
 use super::log::ServerLog;

@@ -5,11 +5,11 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    BotCount, BotStatus, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiskCacheStatus,
-    EvictionCount, FtpStatus, FtpTransferCount, InstanceStatus, LimitCount, LogStatus, ModuleFailureCount,
-    ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus, RequestCount,
-    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TimesStatus, TlsStatus, UpstreamStatus,
-    WorkerStatus,
+    BotCount, BotStatus, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus,
+    DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount, InstanceStatus, LimitCount, LogStatus,
+    ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus,
+    RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TimesStatus, TlsStatus,
+    UpstreamStatus, WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

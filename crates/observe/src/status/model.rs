@@ -284,6 +284,28 @@ pub struct UpstreamStatus {
     pub idle: u64,
     /// Servers of the upstream.
     pub servers: Vec<ServerStatus>,
+    /// Source of servers, if it has one.
+    pub discovery: Option<DiscoveryStatus>,
+}
+
+/// Source of an upstream's servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiscoveryStatus {
+    /// Source as configured.
+    pub source: String,
+    /// Servers that it named last.
+    pub servers: u64,
+    /// Further servers that it named, above the limit.
+    pub ignored: u64,
+    /// Time since its latest response, in milliseconds; `None` before the first.
+    pub age_ms: Option<u64>,
+    /// Reason why the latest question failed.
+    pub error: Option<String>,
+    /// Questions that failed.
+    pub failures: u64,
+    /// Responses that changed the servers.
+    pub changes: u64,
 }
 
 /// One server of an upstream.

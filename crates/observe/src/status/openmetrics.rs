@@ -4,7 +4,9 @@
 
 use std::fmt::{Display, Write};
 
-use super::model::{CertificateStatus, FtpStatus, StatusReport, TimesStatus, UpstreamStatus};
+use super::model::{
+    CertificateStatus, DiscoveryStatus, FtpStatus, StatusReport, TimesStatus, UpstreamStatus,
+};
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,7 @@ pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
     write_caches(status, &mut text);
     write_certificates(&status.certificates, &mut text);
     write_upstreams(status, &mut text);
+    write_discovery(&status.upstreams, &mut text);
     if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
     }
@@ -417,6 +420,36 @@ fn write_upstreams(status: &StatusReport, text: &mut Text) {
     }
 }
 
+fn write_discovery(upstreams: &[UpstreamStatus], text: &mut Text) {
+    let with_source: Vec<(&String, &DiscoveryStatus)> = upstreams
+        .iter()
+        .filter_map(|upstream| upstream.discovery.as_ref().map(|discovery| (&upstream.name, discovery)))
+        .collect();
+    if with_source.is_empty() {
+        return;
+    }
+    text.gauge("tailcoat_upstream_discovery_up", "1 if the source of an upstream's servers has responded last, else 0.");
+    for (upstream, discovery) in &with_source {
+        let is_up = discovery.error.is_none() && discovery.age_ms.is_some();
+        text.sample("", &[("upstream", upstream)], u8::from(is_up));
+    }
+    text.gauge("tailcoat_upstream_discovery_servers", "Servers that the source of an upstream named last.");
+    for (upstream, discovery) in &with_source {
+        text.sample("", &[("upstream", upstream)], discovery.servers);
+    }
+    text.counter(
+        "tailcoat_upstream_discovery_failures",
+        "Questions to the source of an upstream's servers that failed.",
+    );
+    for (upstream, discovery) in &with_source {
+        text.sample("_total", &[("upstream", upstream)], discovery.failures);
+    }
+    text.counter("tailcoat_upstream_discovery_changes", "Changes of an upstream's servers by its source.");
+    for (upstream, discovery) in &with_source {
+        text.sample("_total", &[("upstream", upstream)], discovery.changes);
+    }
+}
+
 type Label<'a> = (&'static str, &'a dyn Display);
 
 /// Microseconds, shown in seconds.
@@ -522,6 +555,7 @@ mod tests {
             name: "app".into(),
             responses: vec![0, 5],
             servers: vec![server],
+            discovery: Some(DiscoveryStatus { servers: 1, age_ms: Some(5), failures: 2, ..Default::default() }),
             ..UpstreamStatus::default()
         };
         let failures = vec![ModuleFailureCount { cause: "cpu-time-max".into(), count: 4 }];
@@ -551,6 +585,8 @@ mod tests {
             r#"tailcoat_worker_busy_seconds_total{worker="0"} 1.500000"#,
             r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
             r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
+            r#"tailcoat_upstream_discovery_up{upstream="app"} 1"#,
+            r#"tailcoat_upstream_discovery_failures_total{upstream="app"} 2"#,
             r#"tailcoat_module_instances{module="shop"} 2"#,
             r#"tailcoat_module_failures_total{module="shop",cause="cpu-time-max"} 4"#,
             "tailcoat_cgi_programs 0",

@@ -4,7 +4,9 @@ use std::fmt;
 
 use super::certificates::distance;
 use crate::metrics::StageCounts;
-use crate::status::{CertificateStatus, ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus};
+use crate::status::{
+    CertificateStatus, DiscoveryStatus, ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus,
+};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
 pub(super) fn overview(
@@ -96,6 +98,9 @@ pub(super) fn upstreams(status: &StatusReport) -> String {
             upstream.idle,
             percentiles(&upstream.first_byte),
         );
+        if let Some(discovery) = &upstream.discovery {
+            text += &discovery_line(discovery);
+        }
         for server in &upstream.servers {
             let backup = if server.is_backup { " (backup)" } else { "" };
             text += &format!(
@@ -105,6 +110,17 @@ pub(super) fn upstreams(status: &StatusReport) -> String {
         }
     }
     text
+}
+
+/// State of a source of servers.
+fn discovery_line(discovery: &DiscoveryStatus) -> String {
+    let age = match discovery.age_ms {
+        Some(age_ms) => format!("last response {} ago", age(age_ms / 1_000)),
+        None => "no response yet".to_owned(),
+    };
+    let ignored = if discovery.ignored > 0 { format!(", {} more ignored", discovery.ignored) } else { String::new() };
+    let error = discovery.error.as_ref().map(|error| format!("; FAILED: {error}")).unwrap_or_default();
+    format!("  source {}: {} servers{ignored}, {age}{error}\n", discovery.source, discovery.servers)
 }
 
 /// Two looks at a server; rates are the difference between them.

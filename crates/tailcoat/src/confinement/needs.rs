@@ -281,6 +281,8 @@ fn add_rules(rules: &RulesConfig, files: &mut Collected) {
 fn add_upstreams(config: &Config, files: &mut Collected) {
     let keys = config.upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref()?.key_file.as_ref());
     keys.for_each(|path| files.add_file(path, Rights::Read));
+    let sources = config.upstreams.iter().filter_map(|upstream| upstream.discovery.as_ref());
+    sources.flat_map(|discovery| discovery.files()).for_each(|path| files.add_file(path, Rights::Read));
     for tls in config.upstreams.iter().map(|upstream| &upstream.tls) {
         tls.files().for_each(|path| files.add_file(path, Rights::Read));
     }
@@ -371,7 +373,12 @@ impl ConnectionNeeds {
     pub(super) fn of(upstream: &UpstreamConfig) -> Self {
         let hosts = || upstream.servers.iter().filter_map(|server| host_of(&server.address));
         let trusts_the_system = upstream.has_tls() && upstream.tls.authorities.is_none();
-        Self { connects: hosts().next().is_some(), looks_up: trusts_the_system || !hosts().all(is_address) }
+        // A source names any host.
+        let discovers = upstream.discovery.is_some();
+        Self {
+            connects: discovers || hosts().next().is_some(),
+            looks_up: discovers || trusts_the_system || !hosts().all(is_address),
+        }
     }
 
     /// Files of lookups.

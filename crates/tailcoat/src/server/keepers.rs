@@ -152,7 +152,9 @@ impl Keepers {
                 Some(index) => before.swap_remove(index),
                 None => {
                     let kept = upstream::keep(vec![Arc::clone(shared)], upstream::system_lookup, interval);
-                    (Arc::clone(shared), spawn(kept).abort_handle())
+                    let discovered = tailcoat_discovery::keep(Arc::clone(shared));
+                    let task = spawn(async { tokio::join!(kept, discovered) });
+                    (Arc::clone(shared), task.abort_handle())
                 }
             });
         }

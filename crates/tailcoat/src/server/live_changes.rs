@@ -19,6 +19,9 @@ impl Server {
     /// Replaces the servers of an upstream, unless a configuration with them were invalid.
     pub(super) fn set_servers(&self, upstream: &str, servers: &[String]) -> Result<String, String> {
         let shared = self.find_upstream(upstream)?;
+        if let Some(discovery) = &shared.config().discovery {
+            return Err(format!("the servers of {upstream} come from {}; change them there", discovery.source));
+        }
         let servers = config::servers_from_texts(servers)?;
         let changed = config::UpstreamConfig { servers: servers.clone(), ..shared.config().clone() };
         self.assembly.parts.config.validate_upstream(&changed)?;

@@ -1,6 +1,11 @@
-//! HTTP client of engines that speak HTTP: one request at a time on each keep-alive connection.
+//! HTTP client for engines that operators run, such as S3 or Consul: one request at a time on each keep-alive connection.
+//! Engines are not trusted: a response has a size limit, and callers limit its time.
 
+#![warn(unreachable_pub)]
+
+use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -12,12 +17,10 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use tailcoat_config::{StoreConfig, StoreEndpoint, load_authority};
+use tailcoat_config::{StoreEndpoint, load_authority};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use super::{RESPONSE_BYTES_MAX, StoreError};
 
 /// Idle connections that are kept.
 const IDLE_MAX: usize = 4;
@@ -26,48 +29,89 @@ const IDLE_MAX: usize = 4;
 const EXCERPT_BYTES: usize = 200;
 
 /// HTTP client of one engine.
-pub(super) struct RestClient {
+pub struct RestClient {
     endpoint: StoreEndpoint,
+    response_bytes_max: usize,
     host: HeaderValue,
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 /// Response with its whole content.
-pub(super) struct RestResponse {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) content: Bytes,
+pub struct RestResponse {
+    /// Status.
+    pub status: StatusCode,
+    /// Header fields.
+    pub headers: HeaderMap,
+    /// Content.
+    pub content: Bytes,
+}
+
+/// Reason why a request has no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestError {
+    /// No connection, or one that ended too early.
+    Unreachable(String),
+    /// The response is larger than its limit.
+    TooLarge,
+    /// The request or the settings are not valid.
+    Invalid(String),
+}
+
+impl fmt::Display for RestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(reason) => write!(f, "it cannot be reached: {reason}"),
+            Self::TooLarge => f.write_str("its response is too large"),
+            Self::Invalid(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for RestError {}
+
+fn invalid(error: impl fmt::Display) -> RestError {
+    RestError::Invalid(error.to_string())
 }
 
 impl RestClient {
-    pub(super) fn new(endpoint: &StoreEndpoint, config: &StoreConfig) -> Result<Self, StoreError> {
-        let tls = endpoint.is_tls.then(|| connector(config)).transpose()?;
+    /// Client of an engine. `authorities` is a file of CA certificates; `None` trusts the system's CAs.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the host is not valid.
+    pub fn new(
+        endpoint: &StoreEndpoint,
+        authorities: Option<&Path>,
+        response_bytes_max: usize,
+    ) -> Result<Self, RestError> {
+        let tls = endpoint.is_tls.then(|| connector(authorities)).transpose()?;
         let usual = if endpoint.is_tls { 443 } else { 80 };
         let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
         let host = if endpoint.port == usual { host } else { format!("{host}:{}", endpoint.port) };
-        let host = HeaderValue::try_from(host).map_err(|error| StoreError::Wrong(error.to_string()))?;
-        Ok(Self { endpoint: endpoint.clone(), host, tls, idle: Mutex::default() })
+        let host = HeaderValue::try_from(host).map_err(invalid)?;
+        Ok(Self { endpoint: endpoint.clone(), response_bytes_max, host, tls, idle: Mutex::default() })
     }
 
     /// Value of the field Host.
-    pub(super) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         self.host.to_str().unwrap_or_default()
     }
 
     /// Sends a request and reads the whole response. A connection that the engine has closed is replaced once.
-    pub(super) async fn send(
+    ///
+    /// # Errors
+    /// There is no response, or it is too large.
+    pub async fn send(
         &self,
         method: Method,
         target: &str,
         headers: HeaderMap,
         content: Bytes,
-    ) -> Result<RestResponse, StoreError> {
-        let unreachable =
-            |error: &dyn std::fmt::Display| StoreError::Unreachable(format!("{}: {error}", self.endpoint));
+    ) -> Result<RestResponse, RestError> {
+        let unreachable = |error: &dyn fmt::Display| RestError::Unreachable(format!("{}: {error}", self.endpoint));
         let mut request = Request::new(Full::new(content.clone()));
         *request.method_mut() = method;
-        *request.uri_mut() = target.parse().map_err(|error| StoreError::Wrong(format!("{target}: {error}")))?;
+        *request.uri_mut() = target.parse().map_err(|error| invalid(format!("{target}: {error}")))?;
         *request.headers_mut() = headers;
         request.headers_mut().insert(HOST, self.host.clone());
         request
@@ -95,11 +139,11 @@ impl RestClient {
             }
         };
         let (head, content) = response.into_parts();
-        if content.size_hint().lower() > RESPONSE_BYTES_MAX as u64 {
-            return Err(StoreError::TooLarge);
+        if content.size_hint().lower() > self.response_bytes_max as u64 {
+            return Err(RestError::TooLarge);
         }
-        let content = Limited::new(content, RESPONSE_BYTES_MAX).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() { StoreError::TooLarge } else { unreachable(&error) }
+        let content = Limited::new(content, self.response_bytes_max).collect().await.map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() { RestError::TooLarge } else { unreachable(&error) }
         })?;
         self.keep(connection);
         Ok(RestResponse { status: head.status, headers: head.headers, content: content.to_bytes() })
@@ -130,18 +174,11 @@ impl RestClient {
 }
 
 impl RestResponse {
-    /// Error for a status that the operation does not expect.
-    pub(super) fn error(&self) -> StoreError {
+    /// Status and the beginning of the content, for messages.
+    pub fn excerpt(&self) -> String {
         let text = String::from_utf8_lossy(&self.content[..self.content.len().min(EXCERPT_BYTES)]);
         let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
-        let reason = format!("status {}: {text}", self.status.as_u16());
-        match self.status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => StoreError::Denied(reason),
-            StatusCode::PAYLOAD_TOO_LARGE => StoreError::TooLarge,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::INSUFFICIENT_STORAGE => StoreError::Busy(reason),
-            status if status.is_server_error() => StoreError::Busy(reason),
-            _ => StoreError::Wrong(reason),
-        }
+        format!("status {}: {text}", self.status.as_u16())
     }
 }
 
@@ -156,10 +193,9 @@ where
 }
 
 /// Settings of TLS to an engine.
-fn connector(config: &StoreConfig) -> Result<TlsConnector, StoreError> {
-    let wrong = |error: &dyn std::fmt::Display| StoreError::Wrong(error.to_string());
-    let roots = match &config.authorities {
-        Some(file) => load_authority(file).map_err(|error| wrong(&error))?,
+fn connector(authorities: Option<&Path>) -> Result<TlsConnector, RestError> {
+    let roots = match authorities {
+        Some(file) => load_authority(file).map_err(invalid)?,
         None => {
             let mut roots = RootCertStore::empty();
             // Certificates of the system that cannot be parsed are not trusted.
@@ -169,12 +205,12 @@ fn connector(config: &StoreConfig) -> Result<TlsConnector, StoreError> {
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| wrong(&error))?;
+    let builder = builder.map_err(invalid)?;
     Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
 }
 
-impl std::fmt::Debug for RestClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for RestClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RestClient({})", self.endpoint)
     }
 }
