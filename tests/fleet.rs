@@ -1,10 +1,14 @@
 //! Several instances that share a store.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustls::HandshakeKind;
 
 use crate::support::engines;
@@ -158,6 +162,57 @@ fn orders_hold_for_all_instances_of_kubernetes() {
     ));
 }
 
+/// Requests are answered while the store is away.
+fn no_request_waits(operated: &Operated) {
+    for _ in 0..50 {
+        let begun = Instant::now();
+        assert!(get(operated, "/a").is_some());
+        // Not a limit of speed: the time limit of the store is 500 ms, and no request waits for it.
+        assert!(begun.elapsed() < Duration::from_millis(450), "{:?}", begun.elapsed());
+    }
+}
+
+/// Requests do not wait for a store that was killed. Orders are given when it is back, without any of its values.
+#[test]
+#[cfg(feature = "valkey")]
+fn a_store_that_is_killed() {
+    let Some(mut valkey) = engines::valkey(&[], &[]) else { return };
+    let (origin, _) = origin();
+    let store = format!("url \"valkey://{}\"\n {QUICK}", valkey.address);
+    let all: Vec<Operated> = (0..2)
+        .map(|number| {
+            let config = config(&store, number, &origin);
+            Operated::start(&config.replace("site {\n", "site {\n metrics \"/metrics\"\n"))
+        })
+        .collect();
+    for operated in &all {
+        eventually("it sees all instances", || instances(operated).len() == 2);
+    }
+    let metric = |operated: &Operated, name: &str| -> f64 {
+        // The page is for this machine.
+        let text = ask(&operated.server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()
+    };
+    eventually("the store is up", || metric(&all[0], "tailcoat_store_up") == 1.0);
+    let content = get(&all[1], "/a");
+    valkey.kill();
+    eventually("the server log tells", || all[0].file("errors.log").contains("store failed"));
+    all.iter().for_each(no_request_waits);
+    order(&all[0], &["cache", "purge", "http://h/a"]);
+    assert_eq!(get(&all[1], "/a"), content, "the order is not given yet");
+    eventually("metrics tell", || {
+        metric(&all[0], "tailcoat_store_up") == 0.0
+            && metric(&all[0], "tailcoat_store_waiting_orders") == 1.0
+            && metric(&all[0], "tailcoat_store_lag_seconds") > 1.0
+            && metric(&all[0], "tailcoat_store_errors_total") > 0.0
+    });
+    engines::restart_valkey(&mut valkey);
+    eventually("the purge is not lost", || get(&all[1], "/a") != content);
+    eventually("metrics tell", || metric(&all[0], "tailcoat_store_up") == 1.0);
+    assert_eq!(metric(&all[0], "tailcoat_store_waiting_orders"), 0.0);
+}
+
 /// Requests do not wait for a store that hangs, and orders are given when it is back. A store that has lost all values does no
 /// harm.
 #[test]
@@ -173,14 +228,7 @@ fn a_store_that_hangs_and_one_that_is_wiped() {
     let content = get(&all[1], "/a");
     valkey.signal("STOP");
     eventually("the server log tells", || all[0].file("errors.log").contains("store failed"));
-    for operated in &all {
-        for _ in 0..50 {
-            let begun = Instant::now();
-            assert!(get(operated, "/a").is_some());
-            // Not a limit of speed: the time limit of the store is 500 ms, and no request waits for it.
-            assert!(begun.elapsed() < Duration::from_millis(450), "{:?}", begun.elapsed());
-        }
-    }
+    all.iter().for_each(no_request_waits);
     order(&all[0], &["cache", "purge", "http://h/a"]);
     assert_eq!(get(&all[1], "/a"), content, "the order is not given yet");
     valkey.signal("CONT");
@@ -198,6 +246,68 @@ fn a_store_that_hangs_and_one_that_is_wiped() {
         let bans = order(&late, &["bans"]);
         bans.contains("192.0.2.1/32") && bans.contains("192.0.2.2/32")
     });
+}
+
+/// Purges a tag by the control socket, which wants to see a descriptor of its directory.
+fn purge_tag(operated: &Operated, tag: &str) {
+    let stream = UnixStream::connect(operated.path().join("control.sock")).unwrap();
+    let order = format!("{{\"order\":\"purge-cache\",\"urls\":[],\"prefixes\":[],\"tags\":[\"{tag}\"]}}\n");
+    let directory = std::fs::File::open(operated.path()).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut shown = SendAncillaryBuffer::new(&mut space);
+    let shows = [directory.as_fd()];
+    assert!(shown.push(SendAncillaryMessage::ScmRights(&shows)));
+    sendmsg(&stream, &[IoSlice::new(order.as_bytes())], &mut shown, SendFlags::NOSIGNAL).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    assert!(line.contains("purged"), "{order}: {line}");
+}
+
+/// 1,000 purges by tag, each for a response of its own, while an instance is stopped half of the time. None is lost, and none
+/// removes more than its response.
+#[test]
+fn no_purge_is_lost() {
+    let purges = 1_000;
+    let directory = tempfile::tempdir().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let origin = FunctionServer::start(move |head| {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let tag = head.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+        let fields = format!("Cache-Control: max-age=1000\r\nSurrogate-Key: all tag-{tag}\r\n");
+        response("200 OK", &fields, &number.to_string())
+    });
+    let store = format!("url \"{}\"", directory.path().join("shared").display());
+    let all: Vec<Operated> = (0..2).map(|number| start(&store, number, &origin)).collect();
+    for operated in &all {
+        eventually("it sees all instances", || instances(operated).len() == 2);
+    }
+    let target = |number: usize| format!("/{number}");
+    // One more, which no purge removes.
+    let before: Vec<Option<String>> = (0..=purges).map(|number| get(&all[1], &target(number))).collect();
+    std::thread::scope(|scope| {
+        let purging = scope.spawn(|| {
+            for number in 0..purges {
+                purge_tag(&all[0], &format!("tag-{number}"));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        while !purging.is_finished() {
+            // Time is what this tests: away half of the time.
+            for signal in ["STOP", "CONT"] {
+                all[1].server.signal(signal);
+                std::thread::sleep(Duration::from_millis(400));
+            }
+        }
+    });
+    let mut left: Vec<usize> = (0..purges).collect();
+    eventually("all responses are removed", || {
+        left.retain(|number| get(&all[1], &target(*number)) == before[*number]);
+        left.is_empty()
+    });
+    assert_eq!(get(&all[1], &target(purges)), before[purges]);
+    let log = all[1].file("errors.log");
+    assert!(!log.contains("cache emptied"), "{log}");
 }
 
 /// Clients that reconnect to any instance resume their session.

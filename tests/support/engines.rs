@@ -23,11 +23,21 @@ pub(crate) const KUBERNETES_TOKEN: &str = "administrator";
 /// Starts Valkey or Redis with further arguments. In them, `@PORT@` is its port, and `@DIR@` its directory.
 pub(crate) fn valkey(files: &[(&str, &str)], arguments: &[&str]) -> Option<RealServer> {
     let program = if is_installed("valkey-server") { "valkey-server" } else { "redis-server" };
+    let command = valkey_command(program, arguments);
+    RealServer::start(&Recipe { needs: &[program], files, command: &command, ..Recipe::default() })
+}
+
+/// Starts a Valkey again that was killed, with the usual arguments and no values.
+pub(crate) fn restart_valkey(server: &mut RealServer) {
+    let program = if is_installed("valkey-server") { "valkey-server" } else { "redis-server" };
+    server.restart(&Recipe { command: &valkey_command(program, &[]), ..Recipe::default() });
+}
+
+fn valkey_command<'a>(program: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     let usual = [program, "--bind", "127.0.0.1", "--dir", "@DIR@", "--save", "", "--appendonly", "no"];
     let port = ["--port", "@PORT@"];
     let port = if arguments.contains(&"--tls-port") { &port[..0] } else { &port[..] };
-    let command = [&usual[..], port, arguments].concat();
-    RealServer::start(&Recipe { needs: &[program], files, command: &command, ..Recipe::default() })
+    [&usual[..], port, arguments].concat()
 }
 
 /// Starts a Sentinel, which watches the primary of this port under the name `edge` and replaces it after half a second.

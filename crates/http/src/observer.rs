@@ -22,7 +22,7 @@ use crate::status::{
     BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus, DiskCacheStatus,
     EvictionCount, FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
     ObjectCacheStatus, OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount,
-    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus,
+    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TlsStatus, UpstreamStatus,
     WorkerStatus,
 };
 use crate::tls::SiteTls;
@@ -38,6 +38,8 @@ pub struct Observer {
     started_unix_s: u64,
     metrics: Option<Arc<Metrics>>,
     sources: Mutex<StatusSources>,
+    /// Latest status of the store that instances share.
+    shared_store: Mutex<Option<StoreStatus>>,
 }
 
 /// Sources of the status other than counters. They change with the configuration.
@@ -70,7 +72,12 @@ pub struct StatusSources {
 impl Observer {
     /// Creates an observer that knows only the counters, if there are any.
     pub fn new(metrics: Option<Arc<Metrics>>) -> Arc<Self> {
-        Arc::new(Self { started_unix_s: unix_time().as_secs(), metrics, sources: Mutex::default() })
+        Arc::new(Self {
+            started_unix_s: unix_time().as_secs(),
+            metrics,
+            sources: Mutex::default(),
+            shared_store: Mutex::default(),
+        })
     }
 
     /// The counters, if there are any.
@@ -81,6 +88,16 @@ impl Observer {
     /// Replaces the sources.
     pub fn apply(&self, sources: StatusSources) {
         *self.sources() = sources;
+    }
+
+    /// Sets the status of the store that instances share; `None` if there is none.
+    pub fn set_shared_store(&self, status: Option<StoreStatus>) {
+        *self.shared_store() = status;
+    }
+
+    fn shared_store(&self) -> MutexGuard<'_, Option<StoreStatus>> {
+        // The value is always replaced as a whole, so a panic cannot leave it half changed.
+        self.shared_store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gathers the status, with at most `requests_max` open requests per worker.
@@ -94,6 +111,7 @@ impl Observer {
             unix_ms: now.as_millis() as u64,
             has_counters: self.metrics.is_some(),
             process: ProcessStatus::read(),
+            store: self.shared_store().clone(),
             upstreams: upstream_statuses(&sources, &reports),
             certificates: most_urgent(certificates_of(&sources)),
             access_log: sources.log_counts.as_ref().map_or_else(LogStatus::default, |counts| {

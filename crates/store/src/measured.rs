@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tailcoat_config::StoreAbilities;
@@ -24,6 +25,7 @@ struct Counts {
     timeouts: AtomicU64,
     nanoseconds: AtomicU64,
     is_away: AtomicBool,
+    answered: Mutex<Option<Instant>>,
 }
 
 /// Counts of operations since the start.
@@ -39,6 +41,8 @@ pub struct StoreCounts {
     pub time: Duration,
     /// True if the latest operation failed.
     pub is_away: bool,
+    /// Time since the end of the latest operation that succeeded.
+    pub age: Option<Duration>,
 }
 
 impl Measured {
@@ -55,7 +59,13 @@ impl Measured {
             timeouts: read(&self.counts.timeouts),
             time: Duration::from_nanos(read(&self.counts.nanoseconds)),
             is_away: self.counts.is_away.load(Ordering::Relaxed),
+            age: (*self.answered()).map(|at| at.elapsed()),
         }
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
+        // No update is left half done by a panic.
+        self.counts.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn measure<'a, T: Send + 'a>(
@@ -71,6 +81,9 @@ impl Measured {
             add(&self.counts.errors, result.is_err().into());
             add(&self.counts.timeouts, matches!(result, Err(StoreError::TimedOut)).into());
             self.counts.is_away.store(result.is_err(), Ordering::Relaxed);
+            if result.is_ok() {
+                *self.answered() = Some(Instant::now());
+            }
             result
         })
     }

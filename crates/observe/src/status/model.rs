@@ -93,6 +93,10 @@ pub struct StoreStatus {
     pub timeouts: u64,
     /// Mean time of an operation, in microseconds.
     pub mean_us: u64,
+    /// Time of all operations, in microseconds.
+    pub sum_us: u64,
+    /// Time since the latest operation that succeeded, in milliseconds; `None` before the first.
+    pub age_ms: Option<u64>,
     /// Number of the next order of another instance.
     pub next_event: Option<u64>,
     /// Orders that wait for the store.

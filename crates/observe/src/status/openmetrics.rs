@@ -5,7 +5,7 @@
 use std::fmt::{Display, Write};
 
 use super::model::{
-    CertificateStatus, DiscoveryStatus, FtpStatus, StatusReport, TimesStatus, UpstreamStatus,
+    CertificateStatus, DiscoveryStatus, FtpStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus,
 };
 
 /// Format of the metrics.
@@ -57,6 +57,7 @@ pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
     write_certificates(&status.certificates, &mut text);
     write_upstreams(status, &mut text);
     write_discovery(&status.upstreams, &mut text);
+    status.store.iter().for_each(|store| write_store(store, &mut text));
     if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
     }
@@ -420,6 +421,29 @@ fn write_upstreams(status: &StatusReport, text: &mut Text) {
     }
 }
 
+fn write_store(store: &StoreStatus, text: &mut Text) {
+    text.gauge("tailcoat_store_up", "1 if the latest operation of the store that instances share succeeded, else 0.");
+    text.sample("", &[], u8::from(!store.is_away && store.age_ms.is_some()));
+    text.counter("tailcoat_store_operations", "Operations of the store.");
+    text.sample("_total", &[], store.operations);
+    text.counter("tailcoat_store_errors", "Operations of the store that failed.");
+    text.sample("_total", &[], store.errors);
+    text.counter("tailcoat_store_timeouts", "Operations of the store that took too long.");
+    text.sample("_total", &[], store.timeouts);
+    text.counter("tailcoat_store_operation_seconds", "Time of all operations of the store.");
+    text.sample("_total", &[], Seconds(store.sum_us));
+    text.gauge("tailcoat_store_waiting_orders", "Orders of this instance that wait for the store.");
+    text.sample("", &[], store.waiting_events);
+    if let Some(age_ms) = store.age_ms {
+        text.gauge("tailcoat_store_lag_seconds", "Time since the latest operation of the store that succeeded.");
+        text.sample("", &[], Seconds(age_ms.saturating_mul(1_000)));
+    }
+    if let Some(skew_ms) = store.skew_ms {
+        text.gauge("tailcoat_store_clock_skew_seconds", "Clock of this instance less that of the store.");
+        text.sample("", &[], skew_ms as f64 / 1_000.0);
+    }
+}
+
 fn write_discovery(upstreams: &[UpstreamStatus], text: &mut Text) {
     let with_source: Vec<(&String, &DiscoveryStatus)> = upstreams
         .iter()
@@ -565,6 +589,7 @@ mod tests {
             has_counters: true,
             workers: vec![worker],
             sites: vec![site],
+            store: Some(StoreStatus { errors: 3, age_ms: Some(1_500), skew_ms: Some(-2_000), ..Default::default() }),
             upstreams: vec![upstream],
             modules: vec![module],
             ..StatusReport::default()
@@ -585,6 +610,10 @@ mod tests {
             r#"tailcoat_worker_busy_seconds_total{worker="0"} 1.500000"#,
             r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
             r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
+            "tailcoat_store_up 1",
+            "tailcoat_store_errors_total 3",
+            "tailcoat_store_lag_seconds 1.500000",
+            "tailcoat_store_clock_skew_seconds -2",
             r#"tailcoat_upstream_discovery_up{upstream="app"} 1"#,
             r#"tailcoat_upstream_discovery_failures_total{upstream="app"} 2"#,
             r#"tailcoat_module_instances{module="shop"} 2"#,

@@ -182,6 +182,8 @@ fn status_of(counts: StoreCounts) -> StoreStatus {
         operations: counts.operations,
         errors: counts.errors,
         timeouts: counts.timeouts,
+        sum_us: counts.time.as_micros().try_into().unwrap_or(u64::MAX),
+        age_ms: counts.age.map(|age| age.as_millis().try_into().unwrap_or(u64::MAX)),
         mean_us: (counts.time.as_micros() / u128::from(counts.operations.max(1))).try_into().unwrap_or(u64::MAX),
         ..StoreStatus::default()
     }

@@ -36,6 +36,9 @@ pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(500);
 /// Interval between two saves of the position in the events.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Interval between two updates of the status that metrics show.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Interval between two looks at the health of this instance, for rollouts.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -61,6 +64,7 @@ pub(super) struct StoreThread {
     started_unix_seconds: u64,
     saved: Option<EventCursor>,
     saved_at: Option<Instant>,
+    shown_at: Option<Instant>,
     /// True if the latest operation failed and the log says so.
     is_away: bool,
 }
@@ -109,6 +113,7 @@ impl StoreThread {
             started_unix_seconds: unix_ms() / 1_000,
             saved,
             saved_at: None,
+            shown_at: None,
             is_away: false,
         })
     }
@@ -155,6 +160,7 @@ impl StoreThread {
                 }
             }
             self.save_cursor();
+            self.show();
             if let Some(batch) = limits.collect() {
                 let store = Arc::clone(&self.store);
                 charges.spawn(async move { charge(&store, batch).await });
@@ -176,6 +182,7 @@ impl StoreThread {
             let wait = limits.wait().map_or(wait, |other| wait.min(other));
             let wakes = [bans.next_wake(), lists.next_wake()].into_iter().flatten();
             let wait = wakes.map(|wake| wake.saturating_sub(now)).fold(wait, Duration::min);
+            let wait = wait.min(STATUS_INTERVAL);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::Publish(order)) => self.publish(&order),
@@ -228,6 +235,7 @@ impl StoreThread {
                 () = sleep(wait.max(Duration::from_millis(1))) => {}
             }
         }
+        self.observer.set_shared_store(None);
         let _ = timeout(LEAVE_LIMIT, self.leave()).await;
     }
 
@@ -293,6 +301,14 @@ impl StoreThread {
         self.saved = Some(cursor.clone());
         // Without the file, the next process empties its cache.
         let _ = serde_json::to_string(cursor).map(|text| write_private(path, &text));
+    }
+
+    /// Gives the status to the metrics.
+    fn show(&mut self) {
+        if self.shown_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL) {
+            self.shown_at = Some(Instant::now());
+            self.observer.set_shared_store(Some(self.status()));
+        }
     }
 
     fn status(&self) -> StoreStatus {
