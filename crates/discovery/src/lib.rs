@@ -4,8 +4,6 @@
 //! trusted with where requests go, and with nothing else: each response has a limit of size and time, and entries that are no
 //! hosts and ports are dropped.
 
-#![warn(unreachable_pub)]
-
 mod consul;
 mod host;
 mod srv;

@@ -1,7 +1,5 @@
 //! Queries to a name server, which resolves recursively: a datagram, and TCP if the response does not fit into one.
 
-#![warn(unreachable_pub)]
-
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,8 +1,6 @@
 //! HTTP client for engines that operators run, such as S3 or Consul: one request at a time on each keep-alive connection.
 //! Engines are not trusted: a response has a size limit, and callers limit its time.
 
-#![warn(unreachable_pub)]
-
 use std::fmt;
 use std::io;
 use std::path::Path;
