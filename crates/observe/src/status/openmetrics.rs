@@ -452,7 +452,10 @@ fn write_discovery(upstreams: &[UpstreamStatus], text: &mut Text) {
     if with_source.is_empty() {
         return;
     }
-    text.gauge("tailcoat_upstream_discovery_up", "1 if the source of an upstream's servers has responded last, else 0.");
+    text.gauge(
+        "tailcoat_upstream_discovery_up",
+        "1 if the source of an upstream's servers has responded last, else 0.",
+    );
     for (upstream, discovery) in &with_source {
         let is_up = discovery.error.is_none() && discovery.age_ms.is_some();
         text.sample("", &[("upstream", upstream)], u8::from(is_up));
