@@ -50,6 +50,8 @@ mod ftp_attacks;
 mod ftp_limits;
 mod ftp_tls;
 mod ftp_write;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod grpc;
 mod http2;
 mod http2_attacks;
