@@ -219,16 +219,19 @@ fn check_manifests(files: &[TidyFile], problems: &mut Vec<String>) {
     }
 }
 
-/// Each folder of sources is a room, and ARCHITECTURE.md says what it is for.
+/// Document that says what each room is for.
+const ROOMS: &str = "docs/internals.md";
+
+/// Each folder of sources is a room, and [`ROOMS`] names it.
 fn check_rooms(files: &[TidyFile], problems: &mut Vec<String>) {
-    let architecture = text_of(files, "ARCHITECTURE.md");
+    let named = text_of(files, ROOMS);
     let mut rooms = BTreeSet::new();
     for file in files.iter().filter(|file| file.extension() == "rs" && file.room().is_some()) {
         let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         rooms.extend(folder.split_once("/src/").map(|(_, room)| room));
     }
-    for room in rooms.iter().filter(|room| !architecture.contains(&format!("`{room}/`"))) {
-        problems.push(format!("ARCHITECTURE.md: does not name the room `{room}/`"));
+    for room in rooms.iter().filter(|room| !named.contains(&format!("`{room}/`"))) {
+        problems.push(format!("{ROOMS}: does not name the room `{room}/`"));
     }
 }
 
@@ -354,7 +357,7 @@ mod tests {
             [
                 "crates/tailor/Cargo.toml: must not depend on tailcoat-http",
                 "crates/http/Cargo.toml: must not depend on tailor",
-                "ARCHITECTURE.md: does not name the room `engine/`",
+                "docs/internals.md: does not name the room `engine/`",
                 "ARCHITECTURE.md:1: there is no function stop() in crates/tailor/src/engine/slot.rs",
                 "ARCHITECTURE.md:1: there is no file gone.rs",
                 "docs/decisions/0001-a.md:1: there is no function wait() in crates/tailor/src/engine/slot.rs",
