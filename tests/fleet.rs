@@ -14,6 +14,7 @@ use rustls::HandshakeKind;
 use crate::support::engines;
 use crate::support::function_server::{FunctionServer, response};
 use crate::support::operated::Operated;
+use crate::support::real_server::Recipe;
 use crate::support::tls::{TestCa, connect};
 use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask, tailcoat};
@@ -207,7 +208,7 @@ fn a_store_that_is_killed() {
             && metric(&all[0], "tailcoat_store_lag_seconds") > 1.0
             && metric(&all[0], "tailcoat_store_errors_total") > 0.0
     });
-    engines::restart_valkey(&mut valkey);
+    valkey.restart(&Recipe { command: &engines::valkey_command(&[]), ..Recipe::default() });
     eventually("the purge is not lost", || get(&all[1], "/a") != content);
     eventually("metrics tell", || metric(&all[0], "tailcoat_store_up") == 1.0);
     assert_eq!(metric(&all[0], "tailcoat_store_waiting_orders"), 0.0);

@@ -14,26 +14,20 @@ use super::waiting::eventually;
 const MOTO: &str = "/usr/local/lib/moto";
 
 /// Folders of the API server: where a build puts it, and where it may be installed.
-const KUBERNETES: [&str; 3] =
-    [concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kubernetes/bin"), "/opt/k8s/bin", "/usr/local/bin"];
+const KUBERNETES: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kubernetes/bin"), "/usr/local/bin"];
 
 /// Token of the API server's administrator.
 pub(crate) const KUBERNETES_TOKEN: &str = "administrator";
 
 /// Starts Valkey or Redis with further arguments. In them, `@PORT@` is its port, and `@DIR@` its directory.
 pub(crate) fn valkey(files: &[(&str, &str)], arguments: &[&str]) -> Option<RealServer> {
-    let program = if is_installed("valkey-server") { "valkey-server" } else { "redis-server" };
-    let command = valkey_command(program, arguments);
-    RealServer::start(&Recipe { needs: &[program], files, command: &command, ..Recipe::default() })
+    let command = valkey_command(arguments);
+    RealServer::start(&Recipe { needs: &command[..1], files, command: &command, ..Recipe::default() })
 }
 
-/// Starts a Valkey again that was killed, with the usual arguments and no values.
-pub(crate) fn restart_valkey(server: &mut RealServer) {
+/// Command of Valkey or Redis with further arguments.
+pub(crate) fn valkey_command<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let program = if is_installed("valkey-server") { "valkey-server" } else { "redis-server" };
-    server.restart(&Recipe { command: &valkey_command(program, &[]), ..Recipe::default() });
-}
-
-fn valkey_command<'a>(program: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     let usual = [program, "--bind", "127.0.0.1", "--dir", "@DIR@", "--save", "", "--appendonly", "no"];
     let port = ["--port", "@PORT@"];
     let port = if arguments.contains(&"--tls-port") { &port[..0] } else { &port[..] };

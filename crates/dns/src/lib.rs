@@ -104,13 +104,14 @@ pub async fn ask(resolver: SocketAddr, name: &str, kind: RecordKind) -> Result<D
         let parse = |answer: &[u8]| parse(answer, id, name, kind);
         match timeout(TRY_TIME, exchange(resolver, &query, parse)).await {
             Ok(Ok(Some(result))) => return result,
-            Ok(Ok(None)) => match timeout(TRY_TIME, exchange_tcp(resolver, &query)).await {
-                Ok(Ok(answer)) => match parse(&answer) {
-                    Some(DnsAnswer::Complete(result)) => return result,
-                    _ => return Err(DnsError::Failed("sent a wrong response over TCP")),
-                },
-                Ok(Err(_)) | Err(_) => {}
-            },
+            Ok(Ok(None)) => {
+                if let Ok(Ok(answer)) = timeout(TRY_TIME, exchange_tcp(resolver, &query)).await {
+                    return match parse(&answer) {
+                        Some(DnsAnswer::Complete(result)) => result,
+                        _ => Err(DnsError::Failed("sent a wrong response over TCP")),
+                    };
+                }
+            }
             Ok(Err(_)) => sleep(TRY_TIME / 4).await,
             Err(_) => {}
         }
