@@ -166,7 +166,7 @@ impl State {
                             self.send(change);
                         }
                     }
-                    if running.is_none() && pending.start_all(now) {
+                    if pending.start_all(now) {
                         running = Some(self.start_translation());
                     }
                 }

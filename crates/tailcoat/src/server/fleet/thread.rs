@@ -171,18 +171,16 @@ impl StoreThread {
                 let store = Arc::clone(&self.store);
                 known_clients.spawn(async move { (part, carry_out(&store, request).await) });
             }
-            let wait = self.member.next_wake().map_or(Duration::from_secs(60), |wake| wake.saturating_sub(now));
-            let has_rollouts = self.member.settings().has_rollouts;
-            if has_rollouts && looks.is_empty() && look_at <= Instant::now() {
+            let wait =
+                self.member.next_wake().map_or(STATUS_INTERVAL, |wake| wake.saturating_sub(now).min(STATUS_INTERVAL));
+            if self.member.settings().has_rollouts && looks.is_empty() && look_at <= Instant::now() {
                 look_at = Instant::now() + HEALTH_INTERVAL;
                 let observer = Arc::clone(&self.observer);
                 looks.spawn(async move { health_of(&observer.status(0).await) });
             }
-            let wait = if has_rollouts { wait.min(HEALTH_INTERVAL) } else { wait };
             let wait = limits.wait().map_or(wait, |other| wait.min(other));
             let wakes = [bans.next_wake(), lists.next_wake()].into_iter().flatten();
             let wait = wakes.map(|wake| wake.saturating_sub(now)).fold(wait, Duration::min);
-            let wait = wait.min(STATUS_INTERVAL);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::Publish(order)) => self.publish(&order),
