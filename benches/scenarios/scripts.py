@@ -24,9 +24,9 @@ def add_arguments(parser):
 
 @contextlib.contextmanager
 def listed(bench, part, path):
-    """The servers of the bench that can do this part, configured for it."""
+    """The servers of the bench that can do this part, configured for it: peers, and all builds of ours."""
     everything = bench.servers
-    fit = [server for server in everything if server.name in PEERS[part] or server.name.startswith(servers.OURS)]
+    fit = [server for server in everything if server.name in PEERS[part] or server.command.endswith(servers.TAILCOAT_OPTIONS)]
     with contextlib.ExitStack() as stack:
         port = 0
         if part == "fastcgi":
