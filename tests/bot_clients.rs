@@ -1,10 +1,12 @@
-//! Bots, with programs of others: a browser with JavaScript, one without, and fail2ban.
+//! Bots, with programs of others: a browser with JavaScript, one without, fail2ban and CrowdSec.
 
 use std::process::Command;
 
+use crate::bots::{get_from, status};
 use crate::support::TestServer;
+use crate::support::real_server::{RealServer, Recipe};
 use crate::support::skips::skip_without;
-use crate::support::waiting::eventually_some;
+use crate::support::waiting::{eventually, eventually_some};
 
 /// All clients get a challenge.
 fn site(options: &str) -> String {
@@ -98,4 +100,70 @@ fn fail2ban_finds_rejections() {
     let filter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/fail2ban/tailcoat.conf");
     let Some(report) = output("fail2ban-regex", &[&log.display().to_string(), filter]) else { return };
     assert!(report.contains("Lines: 4 lines, 0 ignored, 3 matched, 1 missed"), "{report}");
+}
+
+/// CrowdSec's local API alone: it reads no logs, and asks nobody else.
+const CROWDSEC: &str = r#"
+common: {daemonize: false, log_media: stdout, log_level: info, working_dir: "."}
+config_paths:
+  config_dir: "@DIR@/"
+  data_dir: "@DIR@/"
+  simulation_path: "@DIR@/simulation.yaml"
+  hub_dir: "@DIR@/"
+  index_path: "@DIR@/index.json"
+  notification_dir: "@DIR@/none"
+  plugin_dir: "@DIR@/none"
+crowdsec_service: {enable: false}
+db_config: {type: sqlite, db_path: "@DIR@/crowdsec.db", use_wal: true, flush: {max_items: 100, max_age: 1d}}
+api:
+  client: {credentials_path: "@DIR@/credentials.yaml"}
+  server: {listen_uri: "127.0.0.1:@PORT@", profiles_path: "@DIR@/profiles.yaml"}
+prometheus: {enabled: false}
+"#;
+
+/// Output of CrowdSec's command-line tool.
+fn cscli(crowdsec: &RealServer, arguments: &[&str]) -> String {
+    let config = crowdsec.directory().join("config.yaml");
+    let output = Command::new("cscli").arg("-c").arg(config).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn decisions_of_a_real_crowdsec_are_bans() {
+    let profiles = "name: none\nfilters: [\"false\"]\ndecisions: []\n";
+    let Some(mut crowdsec) = RealServer::start(&Recipe {
+        needs: &["crowdsec", "cscli"],
+        files: &[
+            ("config.yaml", CROWDSEC),
+            ("profiles.yaml", profiles),
+            ("simulation.yaml", "simulation: false\n"),
+            ("credentials.yaml", ""),
+            ("index.json", "{}"),
+        ],
+        command: &["crowdsec", "-c", "@DIR@/config.yaml", "-no-cs", "-no-capi"],
+        ..Recipe::default()
+    }) else {
+        return;
+    };
+    let credentials = crowdsec.directory().join("credentials.yaml").display().to_string();
+    cscli(&crowdsec, &["machines", "add", "test", "--password", "for-a-test", "--force", "--file", &credentials]);
+    let key = crowdsec.directory().join("key");
+    std::fs::write(&key, cscli(&crowdsec, &["bouncers", "add", "tailcoat", "--output", "raw"])).unwrap();
+    let ban = |what: [&str; 2]| cscli(&crowdsec, &[&["decisions", "add", "--duration", "1h"][..], &what].concat());
+    ban(["--ip", "127.0.0.20"]);
+    ban(["--range", "127.0.7.0/24"]);
+    let follows = format!("crowdsec \"{}\" key-file=\"{}\" interval=\"1s\"", crowdsec.address, key.display());
+    let server = TestServer::run(&site("").replace("workers 1", &format!("workers 1; {follows}")));
+    server.await_log("decisions of CrowdSec applied: banned=2 ended=0 in_force=2");
+    let is_banned =
+        |[high, low]: [u8; 2]| status(&get_from(&server, [127, 0, high, low], "/feed", "reader", "")) != "200";
+    assert_eq!([[0, 20], [7, 9], [0, 21]].map(is_banned), [true, true, false]);
+    cscli(&crowdsec, &["decisions", "delete", "--ip", "127.0.0.20"]);
+    ban(["--ip", "127.0.0.22"]);
+    eventually("the decisions are followed", || !is_banned([0, 20]) && is_banned([0, 22]));
+    // Without CrowdSec, its decisions stay.
+    crowdsec.kill();
+    server.await_log("asking CrowdSec failed");
+    assert!(is_banned([7, 9]) && is_banned([0, 22]));
 }

@@ -23,7 +23,7 @@ fn site(options: &str) -> String {
 }
 
 /// Response to a GET request from this loopback address.
-fn get_from(server: &TestServer, client: [u8; 4], path: &str, user_agent: &str, fields: &str) -> String {
+pub(crate) fn get_from(server: &TestServer, client: [u8; 4], path: &str, user_agent: &str, fields: &str) -> String {
     let mut stream = server.connect_from(client);
     let user_agent = if user_agent.is_empty() { String::new() } else { format!("User-Agent: {user_agent}\r\n") };
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{user_agent}{fields}\r\n");
@@ -36,7 +36,7 @@ fn get(server: &TestServer, path: &str, user_agent: &str, fields: &str) -> Strin
     get_from(server, [127, 0, 0, 1], path, user_agent, fields)
 }
 
-fn status(response: &str) -> &str {
+pub(crate) fn status(response: &str) -> &str {
     response.split(' ').nth(1).unwrap_or("none")
 }
 

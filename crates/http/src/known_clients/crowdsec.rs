@@ -25,7 +25,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Asks for decisions forever. Ends when it is dropped.
 pub(super) async fn follow(settings: CrowdSec, bans: Arc<Bans>, log: ServerLog) {
-    let (mut is_started, mut has_failed) = (false, false);
+    let (mut is_started, mut has_failed, mut in_force) = (false, false, 0);
     loop {
         let path = if is_started { STREAM_NEXT } else { STREAM_START };
         match ask(&settings, path).await {
@@ -34,13 +34,14 @@ pub(super) async fn follow(settings: CrowdSec, bans: Arc<Bans>, log: ServerLog) 
                     let is_all = !std::mem::replace(&mut is_started, true);
                     let (banned, deleted) = (changes.banned.len(), changes.deleted.len());
                     let kept = bans.apply_decisions(changes, is_all);
-                    if has_failed || is_all || banned + deleted > 0 {
+                    // The API repeats what has ended within the second of the request before.
+                    if has_failed || is_all || banned > 0 || kept != in_force {
                         log.info(event(
                             "decisions of CrowdSec applied",
                             &[("banned", &banned), ("ended", &deleted), ("in_force", &kept)],
                         ));
                     }
-                    has_failed = false;
+                    (has_failed, in_force) = (false, kept);
                 }
                 Err(error) => report(&log, &mut has_failed, &error),
             },
