@@ -7,7 +7,7 @@ use crate::model::{Config, SiteConfig};
 use crate::options::OptionContext;
 
 /// Part of a configuration. Sites and upstreams are named by their index, parts of a site by the site and their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ModelPart {
     Whole,
     /// Block at the top level.
@@ -28,14 +28,14 @@ pub(crate) enum ModelPart {
 }
 
 /// Sites that rules are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RulesOwner {
     AllSites,
     Site(usize),
 }
 
 /// Rule, by its kind and its index among those of the kind, or one of its values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RulePart {
     Client(usize),
     Rewrite(usize),

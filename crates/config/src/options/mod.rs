@@ -471,7 +471,7 @@ pub(super) static SECTIONS: [Section; 35] = [
 ];
 
 /// Block in which options may stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OptionContext {
     /// The top level of a file.
     Top,
