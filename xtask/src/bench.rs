@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::cargo::{self, succeeds};
 use crate::charts;
 
 /// With `--charts`, writes BENCHMARKS.md and its charts from the results files. Otherwise builds tailcoat and tailor, and
@@ -18,11 +19,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             }
         };
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--profile", "optimized", "--package", "tailcoat", "--package", "tailor"])
-        .status();
-    if !built.is_ok_and(|status| status.success()) {
+    if !succeeds(&mut cargo::command(&["build", "--profile", "optimized", "-p", "tailcoat", "-p", "tailor"])) {
         return ExitCode::FAILURE;
     }
     match Command::new("python3").arg("benches/bench.py").args(arguments).status() {

@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::cargo::{LIKE_TESTS, command, succeeds};
 use crate::{attack, caching, conformance, failures, fuzz, licences, modules, packaging, skips, tidy, words};
 
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
@@ -13,8 +14,24 @@ const FUZZ_SECONDS: &str = "5";
 /// A check's name, and the check: whether all passed. It may add reports of failed tests for the summary.
 type CiCheck = (&'static str, fn(&mut Vec<String>) -> bool);
 
-/// Features of tailcoat that a build can leave out, in the order of its manifest.
+/// Features of tailcoat that a build can leave out and that change more than one library, in the order of its manifest.
 const FEATURES: [&str; 5] = ["acme", "gateway", "import", "modules", "traces"];
+
+/// Features of libraries that stay: without them, dependencies of other libraries lose features, and are compiled again.
+const KEPT_FEATURES: &str = "tailcoat-observe/traces,tailcoat-store/valkey";
+
+/// Packages whose tests find the same with fewer features, and take long to compile.
+const TESTED_WITH_ALL: [&str; 9] = [
+    "tailcoat-cache",
+    "tailcoat-config",
+    "tailcoat-discovery",
+    "tailcoat-http",
+    "tailcoat-import",
+    "tailcoat-limits",
+    "tailcoat-observe",
+    "tailcoat-tls",
+    "tailcoat-upstream",
+];
 
 const CHECKS: [CiCheck; 14] = [
     ("tidiness", |_| report(tidy::check(Path::new(".")))),
@@ -79,55 +96,38 @@ fn format() -> bool {
     members & cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
 }
 
-/// Builds with other features than the default: none, and all but one. Lints of the library and the program with each;
-/// tests of the library, and of what the program says without its parts, with none. The black-box tests of a single missing
-/// feature are only compiled where they cost no second build of the program.
+/// Builds with other features than the default: none, and all but one. Lints of the library and the program with each; tests of
+/// the library, and of what the program says without its parts, with none. The black-box tests of a single missing feature are
+/// not compiled, because they would need a second build of the program.
 fn features() -> bool {
-    let none = ["--no-default-features", "-p", "tailcoat"];
-    let lints = |features: &str| {
-        let mut arguments = vec!["clippy"];
-        arguments.extend(none);
-        arguments.extend(["--features", features, "--", "-D", "warnings"]);
+    let reduced = |command: &str, own: &[&str], selection: &[&str]| {
+        let own = own.iter().map(|name| format!("tailcoat/{name}"));
+        let features = own.chain([KEPT_FEATURES.to_owned()]).collect::<Vec<_>>().join(",");
+        let arguments = [&[command, "--no-default-features", "--features", &features], selection].concat();
         cargo(&arguments)
     };
     let each = FEATURES.iter().map(|without| {
         let others: Vec<&str> = FEATURES.into_iter().filter(|feature| feature != without).collect();
-        lints(&others.join(","))
+        reduced("clippy", &others, &[&LIKE_TESTS[..], &["--", "-D", "warnings"]].concat())
     });
     // All are tried before the first failure counts, so that one run finds all errors.
     let of_each = each.fold(true, |all, one| all & one);
-    let mut tests = vec!["test"];
-    tests.extend(none);
-    let mut library = tests.clone();
-    library.push("--lib");
-    tests.extend(["--test", "blackbox", "absent_parts"]);
-    lints("") & of_each & cargo(&library) & cargo(&tests)
+    let elsewhere: Vec<&str> = TESTED_WITH_ALL.iter().flat_map(|package| ["--exclude", package]).collect();
+    // Alone, a missing feature of a dependency shows that another package would add.
+    let alone = cargo(&["clippy", "--no-default-features", "-p", "tailcoat", "--", "-D", "warnings"]);
+    let library = reduced("test", &[], &[&["--workspace", "--lib"], &elsewhere[..]].concat());
+    let program = reduced("test", &[], &["--workspace", "--test", "blackbox", "absent_parts"]);
+    alone & of_each & library & program
 }
 
 /// Includes private items, because contributors read them.
 fn documentation() -> bool {
-    let mut command = command(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
-    succeeds(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
+    let mut command = command(&["doc", "--no-deps", "--document-private-items"]);
+    succeeds(command.args(LIKE_TESTS).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
 }
 
 fn cargo(arguments: &[&str]) -> bool {
     succeeds(&mut command(arguments))
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments);
-    command
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    match command.status() {
-        Ok(status) => status.success(),
-        Err(error) => {
-            eprintln!("cannot start {}: {error}", command.get_program().display());
-            false
-        }
-    }
 }
 
 fn report(problems: Vec<String>) -> bool {

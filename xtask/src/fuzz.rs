@@ -1,8 +1,12 @@
 //! `cargo xtask fuzz [TARGET]... [--seconds N]`: builds the fuzz targets and runs each for a while.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::cargo::{self, succeeds};
 
 /// Default duration of each target: enough to try all seeds and some hundred thousand variations of them.
 const SECONDS_DEFAULT: u32 = 5;
@@ -33,12 +37,33 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
         return Err(format!("no fuzz target {unknown:?}; there are {}", known.join(", ")).into());
     }
     let triple = build()?;
-    for target in if targets.is_empty() { &known } else { &targets } {
-        if !fuzz(target, &triple, seconds)? {
-            return Ok(false);
+    let targets = if targets.is_empty() { &known } else { &targets };
+    fuzz_all(targets, &triple, seconds)
+}
+
+/// Runs a target on each processor, and starts no further one after a failure.
+fn fuzz_all(targets: &[String], triple: &str, seconds: u32) -> Result<bool, Box<dyn Error>> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let (next, is_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let run = || -> Result<(), String> {
+        while !is_failed.load(Ordering::Relaxed)
+            && let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            match fuzz(target, triple, seconds) {
+                Ok(true) => {}
+                failed => {
+                    is_failed.store(true, Ordering::Relaxed);
+                    failed?;
+                }
+            }
         }
-    }
-    Ok(true)
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..processors).map(|_| scope.spawn(run)).collect();
+        runs.into_iter().try_for_each(|run| run.join().map_err(|_| "a thread that runs fuzz targets panicked")?)
+    })?;
+    Ok(!is_failed.into_inner())
 }
 
 /// The targets are the files of `fuzz/src/bin`.
@@ -55,15 +80,10 @@ fn build() -> Result<String, String> {
     let version = Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot start rustc: {error}"))?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let triple = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not tell its host")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", triple])
-        .env("RUSTFLAGS", RUSTFLAGS)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .status();
-    match built {
-        Ok(status) if status.success() => Ok(triple.to_owned()),
-        _ => Err("the fuzz targets cannot be built: they need Rust and a C++ compiler".to_owned()),
+    let mut cargo = cargo::command(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", triple]);
+    match succeeds(cargo.env("RUSTFLAGS", RUSTFLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS")) {
+        true => Ok(triple.to_owned()),
+        false => Err("the fuzz targets cannot be built: they need Rust and a C++ compiler".to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use spdx::{Expression, ParseMode};
 
-use crate::skips;
+use crate::{cargo, skips};
 
 /// Faults of the dependencies of the workspace at `root`, a line each.
 pub(crate) fn check(root: &Path) -> Vec<String> {
@@ -31,11 +31,9 @@ pub(crate) fn run_cargo_deny(root: &Path) -> bool {
 fn try_check(root: &Path) -> Result<Vec<String>, String> {
     let rules = std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
     let allowed = allowed_licences(&rules);
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["tree", "--workspace", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"])
-        .current_dir(root)
-        .output()
-        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let tree = ["tree", "--workspace", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"];
+    let output =
+        cargo::command(&tree).current_dir(root).output().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

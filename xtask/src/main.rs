@@ -4,6 +4,7 @@
 mod attack;
 mod bench;
 mod caching;
+mod cargo;
 mod charts;
 mod ci;
 mod conformance;

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::cargo::{self, LIKE_TESTS, succeeds};
 use crate::skips;
 
 /// Directory of the built modules.
@@ -197,8 +198,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 
 /// True if the named modules, or all, respond correctly or cannot be built here.
 pub(crate) fn pass(names: &[&str]) -> bool {
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "-p", "tailcoat", "-p", "tailor"]).status();
-    if !built.is_ok_and(|status| status.success()) {
+    if !succeeds(cargo::command(&["build", "--quiet"]).args(LIKE_TESTS)) {
         return false;
     }
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);

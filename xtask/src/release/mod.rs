@@ -17,6 +17,8 @@ use std::process::{Command, ExitCode};
 pub(crate) use tree::unreleased;
 use tree::{PROGRAMS, Tree};
 
+use crate::cargo;
+
 /// Properties of a release.
 struct Release {
     version: String,
@@ -95,20 +97,10 @@ fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
     if release.target.ends_with("-gnu") {
         flags += &format!(" -Clink-arg={}", compile_lookups(output)?.display());
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let build = ["build", "--profile", "optimized", "--locked", "-p", "tailcoat", "-p", "tailor", "--target"];
+    let mut cargo = cargo::command(&build);
     cargo
-        .args([
-            "build",
-            "--profile",
-            "optimized",
-            "--locked",
-            "-p",
-            "tailcoat",
-            "-p",
-            "tailor",
-            "--target",
-            &release.target,
-        ])
+        .arg(&release.target)
         .arg("--target-dir")
         .arg(output)
         .env("RUSTFLAGS", flags)

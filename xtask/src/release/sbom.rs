@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::{Release, read};
+use crate::cargo;
 
 /// Path of the file.
 pub(super) fn file(release: &Release) -> PathBuf {
@@ -96,19 +96,8 @@ fn component(name: &str, version: &str, licence: &str, sum: &str) -> Value {
 /// Tree of the crates that the programs are linked with, a line `DEPTHname vVERSION (source)|licence` each. The
 /// dependencies of a crate stand where it stands first.
 fn linked(release: &Release) -> Result<String, Box<dyn Error>> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "tree",
-        "--locked",
-        "-p",
-        "tailcoat",
-        "-p",
-        "tailor",
-        "--edges",
-        "normal",
-        "--target",
-        &release.target,
-    ]);
+    let tree = ["tree", "--locked", "-p", "tailcoat", "-p", "tailor", "--edges", "normal", "--target", &release.target];
+    let mut cargo = cargo::command(&tree);
     read(cargo.args(["--prefix", "depth", "--format", "{p}|{l}"]))
 }
 
