@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
-use tailcoat_config::{DiscoveredProtocol, Discovery, StoreConfig, StoreEndpoint, UpstreamServer};
+use tailcoat_config::{DiscoveredProtocol, Discovery, StoreConfig, StoreEndpoint, UpstreamServer, tls_client_settings};
 use tailcoat_rest::{RestClient, RestResponse};
 use tokio::time::timeout;
 
@@ -80,7 +80,8 @@ impl ConsulSource {
             token.set_sensitive(true);
             headers.insert("X-Consul-Token", token);
         }
-        let client = RestClient::new(endpoint, discovery.authorities.as_deref(), RESPONSE_BYTES_MAX);
+        let tls = endpoint.is_tls.then(|| tls_client_settings(discovery.authorities.as_deref())).transpose()?;
+        let client = RestClient::new(&endpoint.host, endpoint.port, tls, RESPONSE_BYTES_MAX);
         let client = client.map_err(|error| error.to_string())?;
         let tag = discovery.tag.as_ref().map(|tag| format!("&tag={}", encoded(tag))).unwrap_or_default();
         let target = format!("/v1/health/service/{service}?passing=1{tag}");

@@ -1,34 +1,35 @@
-//! HTTP client for engines that operators run, such as S3 or Consul: one request at a time on each keep-alive connection.
+//! HTTP client for engines that operators run, such as S3, Consul or Kubernetes: one request at a time on each keep-alive connection.
 //! Engines are not trusted: a response has a size limit, and callers limit its time.
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
+pub use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
-use tailcoat_config::{StoreEndpoint, load_authority};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// Idle connections that are kept.
-const IDLE_MAX: usize = 4;
+const IDLE_MAX: usize = 8;
 
 /// Bytes of an error's content that messages show.
 const EXCERPT_BYTES: usize = 200;
 
 /// HTTP client of one engine.
 pub struct RestClient {
-    endpoint: StoreEndpoint,
+    /// Name or address; one of IPv6 without brackets.
+    name: String,
+    port: u16,
     response_bytes_max: usize,
     host: HeaderValue,
     tls: Option<TlsConnector>,
@@ -73,26 +74,32 @@ fn invalid(error: impl fmt::Display) -> RestError {
 }
 
 impl RestClient {
-    /// Client of an engine. `authorities` is a file of CA certificates; `None` trusts the system's CAs.
+    /// Client of an engine on this host, whose name or address may be in brackets; without `tls` in plain text.
     ///
     /// # Errors
-    /// The file cannot be read, or the host is not valid.
+    /// The host is not valid.
     pub fn new(
-        endpoint: &StoreEndpoint,
-        authorities: Option<&Path>,
+        host: &str,
+        port: u16,
+        tls: Option<Arc<ClientConfig>>,
         response_bytes_max: usize,
     ) -> Result<Self, RestError> {
-        let tls = endpoint.is_tls.then(|| connector(authorities)).transpose()?;
-        let usual = if endpoint.is_tls { 443 } else { 80 };
-        let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
-        let host = if endpoint.port == usual { host } else { format!("{host}:{}", endpoint.port) };
+        let name = host.trim_matches(['[', ']']).to_owned();
+        let usual = if tls.is_some() { 443 } else { 80 };
+        let host = if name.contains(':') { format!("[{name}]") } else { name.clone() };
+        let host = if port == usual { host } else { format!("{host}:{port}") };
         let host = HeaderValue::try_from(host).map_err(invalid)?;
-        Ok(Self { endpoint: endpoint.clone(), response_bytes_max, host, tls, idle: Mutex::default() })
+        let tls = tls.map(TlsConnector::from);
+        Ok(Self { name, port, response_bytes_max, host, tls, idle: Mutex::default() })
     }
 
     /// Value of the field Host.
     pub fn host(&self) -> &str {
         self.host.to_str().unwrap_or_default()
+    }
+
+    fn unreachable(&self, error: impl fmt::Display) -> RestError {
+        RestError::Unreachable(format!("{self}: {error}"))
     }
 
     /// Sends a request and reads the whole response. A connection that the engine has closed is replaced once.
@@ -106,16 +113,7 @@ impl RestClient {
         headers: HeaderMap,
         content: Bytes,
     ) -> Result<RestResponse, RestError> {
-        let unreachable = |error: &dyn fmt::Display| RestError::Unreachable(format!("{}: {error}", self.endpoint));
-        let mut request = Request::new(Full::new(content.clone()));
-        *request.method_mut() = method;
-        *request.uri_mut() = target.parse().map_err(|error| invalid(format!("{target}: {error}")))?;
-        *request.headers_mut() = headers;
-        request.headers_mut().insert(HOST, self.host.clone());
-        request
-            .headers_mut()
-            .insert(USER_AGENT, HeaderValue::from_static(concat!("tailcoat/", env!("CARGO_PKG_VERSION"))));
-        request.headers_mut().insert(CONTENT_LENGTH, content.len().into());
+        let request = self.request(method, target, headers, content)?;
         let mut connection = None;
         while let Some(mut idle) = self.take_idle() {
             if idle.ready().await.is_ok() {
@@ -125,26 +123,63 @@ impl RestClient {
         }
         let mut connection = match connection {
             Some(connection) => connection,
-            None => self.connect().await.map_err(|error| unreachable(&error))?,
+            None => self.connect().await.map_err(|error| self.unreachable(error))?,
         };
         let response = match connection.try_send_request(request).await {
             Ok(response) => response,
             Err(mut error) => {
                 // The engine closed the connection before it got the request.
-                let Some(request) = error.take_message() else { return Err(unreachable(error.error())) };
-                connection = self.connect().await.map_err(|error| unreachable(&error))?;
-                connection.send_request(request).await.map_err(|error| unreachable(&error))?
+                let Some(request) = error.take_message() else { return Err(self.unreachable(error.error())) };
+                connection = self.connect().await.map_err(|error| self.unreachable(error))?;
+                connection.send_request(request).await.map_err(|error| self.unreachable(error))?
             }
         };
+        let response = self.read(response).await?;
+        self.keep(connection);
+        Ok(response)
+    }
+
+    /// Sends a request without content on a connection of its own, and returns the response before its content.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub async fn open(&self, target: &str, headers: HeaderMap) -> Result<Response<Incoming>, RestError> {
+        let request = self.request(Method::GET, target, headers, Bytes::new())?;
+        let mut connection = self.connect().await.map_err(|error| self.unreachable(error))?;
+        connection.send_request(request).await.map_err(|error| self.unreachable(error))
+    }
+
+    /// Reads the whole content of a response.
+    ///
+    /// # Errors
+    /// The connection ended too early, or the content is too large.
+    pub async fn read(&self, response: Response<Incoming>) -> Result<RestResponse, RestError> {
         let (head, content) = response.into_parts();
         if content.size_hint().lower() > self.response_bytes_max as u64 {
             return Err(RestError::TooLarge);
         }
         let content = Limited::new(content, self.response_bytes_max).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() { RestError::TooLarge } else { unreachable(&error) }
+            if error.is::<http_body_util::LengthLimitError>() { RestError::TooLarge } else { self.unreachable(error) }
         })?;
-        self.keep(connection);
         Ok(RestResponse { status: head.status, headers: head.headers, content: content.to_bytes() })
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        target: &str,
+        mut headers: HeaderMap,
+        content: Bytes,
+    ) -> Result<Request<Full<Bytes>>, RestError> {
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_LENGTH, content.len().into());
+        let agent = HeaderValue::from_static(concat!("tailcoat/", env!("CARGO_PKG_VERSION")));
+        headers.entry(USER_AGENT).or_insert(agent);
+        let mut request = Request::new(Full::new(content));
+        *request.method_mut() = method;
+        *request.uri_mut() = target.parse().map_err(|error| invalid(format!("{target}: {error}")))?;
+        *request.headers_mut() = headers;
+        Ok(request)
     }
 
     fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
@@ -159,12 +194,12 @@ impl RestClient {
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Full<Bytes>>> {
-        let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port)).await?;
+        let stream = TcpStream::connect((self.name.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
             None => begin(stream).await,
             Some(tls) => {
-                let name = ServerName::try_from(self.endpoint.host.clone()).map_err(io::Error::other)?;
+                let name = ServerName::try_from(self.name.clone()).map_err(io::Error::other)?;
                 begin(tls.connect(name, stream).await?).await
             }
         }
@@ -190,25 +225,16 @@ where
     Ok(sender)
 }
 
-/// Settings of TLS to an engine.
-fn connector(authorities: Option<&Path>) -> Result<TlsConnector, RestError> {
-    let roots = match authorities {
-        Some(file) => load_authority(file).map_err(invalid)?,
-        None => {
-            let mut roots = RootCertStore::empty();
-            // Certificates of the system that cannot be parsed are not trusted.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            roots
-        }
-    };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(invalid)?;
-    Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
+impl fmt::Display for RestClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let (open, close) = if self.name.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.name, self.port)
+    }
 }
 
 impl fmt::Debug for RestClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RestClient({})", self.endpoint)
+        write!(f, "RestClient({self})")
     }
 }

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::StatusCode;
-use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint, StorePlace};
+use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint, StorePlace, tls_client_settings};
 use tailcoat_rest::{RestClient, RestError, RestResponse};
 
 pub use key::{KeyError, StoreKey};
@@ -194,7 +194,8 @@ impl From<RestError> for StoreError {
 
 /// Client of an engine that speaks HTTP.
 fn rest_client(endpoint: &StoreEndpoint, config: &StoreConfig) -> Result<RestClient, StoreError> {
-    Ok(RestClient::new(endpoint, config.authorities.as_deref(), RESPONSE_BYTES_MAX)?)
+    let tls = endpoint.is_tls.then(|| tls_client_settings(config.authorities.as_deref())).transpose();
+    Ok(RestClient::new(&endpoint.host, endpoint.port, tls.map_err(StoreError::Wrong)?, RESPONSE_BYTES_MAX)?)
 }
 
 /// Random bytes that make each change of a value a change for engines that compare contents.

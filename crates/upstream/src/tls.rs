@@ -154,14 +154,15 @@ pub fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     // Local invariant: the provider has suites of both versions.
     let builder = builder.unwrap_or_else(|error| panic!("{error}"));
+    let roots = || config::trusted_authorities(tls.authorities.as_deref());
     let builder = match tls.is_verified {
         true if !tls.accepted_names.is_empty() => {
-            let verifier = AcceptedNames::new(roots(tls)?, &provider, &tls.accepted_names);
+            let verifier = AcceptedNames::new(roots()?, &provider, &tls.accepted_names);
             let path = tls.authorities.as_deref().unwrap_or(std::path::Path::new("the system's CAs"));
             let verifier = verifier.map_err(|error| CertificateError::at(path, error))?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         }
-        true => builder.with_root_certificates(roots(tls)?),
+        true => builder.with_root_certificates(roots()?),
         false => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
     };
     Ok(match &tls.certificate {
@@ -171,16 +172,6 @@ pub fn client_config(tls: &UpstreamTls) -> Result<ClientConfig, CertificateError
         }
         None => builder.with_no_client_auth(),
     })
-}
-
-fn roots(tls: &UpstreamTls) -> Result<RootCertStore, CertificateError> {
-    if let Some(path) = &tls.authorities {
-        return config::load_authority(path);
-    }
-    let mut roots = RootCertStore::empty();
-    // System certificates that can't be read are not trusted.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    Ok(roots)
 }
 
 /// Verifies certificates as usual, with other names than the requested one.

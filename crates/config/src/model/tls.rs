@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -271,6 +271,32 @@ pub fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
         roots.add(certificate).map_err(|error| CertificateError::at(path, error))?;
     }
     Ok(roots)
+}
+
+/// CA certificates of a file, or of the system. Those of the system that cannot be parsed are not trusted.
+///
+/// # Errors
+///
+/// The file cannot be read, or has no usable certificate.
+pub fn trusted_authorities(file: Option<&Path>) -> Result<RootCertStore, CertificateError> {
+    if let Some(file) = file {
+        return load_authority(file);
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    Ok(roots)
+}
+
+/// TLS of a client that presents no certificate, and trusts the CAs of a file or of the system.
+///
+/// # Errors
+///
+/// The file cannot be read, or has no usable certificate.
+pub fn tls_client_settings(file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let roots = trusted_authorities(file).map_err(|error| error.to_string())?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
 impl ClientCertificates {

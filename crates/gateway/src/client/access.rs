@@ -120,14 +120,6 @@ impl Access {
         (&self.host, self.port)
     }
 
-    pub(super) fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
     pub(super) fn token(&self) -> Result<Option<String>, String> {
         match &self.token {
             None => Ok(None),
@@ -184,7 +176,7 @@ mod tests {
         };
         let access = Access::parse(&text("{token: t}"), Path::new("")).unwrap();
         assert_eq!(access.endpoint(), ("::1", 6443));
-        assert_eq!((access.authority().as_str(), access.namespace()), ("[::1]:6443", Some("n")));
+        assert_eq!(access.namespace(), Some("n"));
         assert_eq!(access.token(), Ok(Some("t".to_owned())));
         let error = Access::parse(&text("{exec: {command: x}}"), Path::new("")).unwrap_err();
         assert!(error.contains("exec"), "{error}");

@@ -3,20 +3,15 @@
 mod access;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tailcoat_rest::{Incoming, RestClient, RestError, RestResponse};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 pub use self::access::Access;
 pub(crate) use self::watch::{Event, watch};
@@ -50,11 +45,9 @@ pub(crate) enum ClientError {
 /// A client of one API server.
 pub(crate) struct Client {
     access: Access,
-    tls: Option<TlsConnector>,
-    /// Idle connections for requests other than watches.
-    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    rest: RestClient,
     /// Requests sent so far.
-    requests: std::sync::atomic::AtomicU64,
+    requests: AtomicU64,
 }
 
 impl std::fmt::Display for ClientError {
@@ -83,85 +76,65 @@ fn unreachable(error: impl std::fmt::Display) -> ClientError {
     ClientError::Unreachable(error.to_string())
 }
 
+impl From<RestError> for ClientError {
+    fn from(error: RestError) -> Self {
+        match error {
+            RestError::Unreachable(reason) | RestError::Invalid(reason) => Self::Unreachable(reason),
+            RestError::TooLarge => Self::Invalid(format!("it has more than {RESPONSE_BYTES_MAX} bytes")),
+        }
+    }
+}
+
 impl Client {
     /// Client with this access.
     ///
     /// # Errors
     /// Certificates are not valid.
     pub(crate) fn new(access: Access) -> Result<Arc<Self>, String> {
-        let tls = access.tls()?.map(|config| TlsConnector::from(Arc::new(config)));
-        Ok(Arc::new(Self { access, tls, idle: Mutex::default(), requests: Default::default() }))
+        let (host, port) = access.endpoint();
+        let tls = access.tls()?.map(Arc::new);
+        let rest = RestClient::new(host, port, tls, RESPONSE_BYTES_MAX).map_err(|error| error.to_string())?;
+        Ok(Arc::new(Self { access, rest, requests: AtomicU64::new(0) }))
     }
 
     /// Requests sent so far.
     pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(std::sync::atomic::Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed)
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
-        let (host, port) = self.access.endpoint();
-        let stream = TcpStream::connect((host, port)).await.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        let sender = match &self.tls {
-            None => start(TokioIo::new(stream)).await,
-            Some(tls) => {
-                let name = ServerName::try_from(host.to_owned()).map_err(unreachable)?;
-                start(TokioIo::new(tls.connect(name, stream).await.map_err(unreachable)?)).await
-            }
-        };
-        sender.map_err(unreachable)
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        content: Option<(&'static str, Bytes)>,
-    ) -> Result<Request<Full<Bytes>>, ClientError> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("/{path}"))
-            .header(header::HOST, self.access.authority())
-            .header(header::ACCEPT, "application/json")
-            .header(header::USER_AGENT, concat!("tailcoat-gateway/", env!("CARGO_PKG_VERSION")));
+    /// Fields of a request.
+    fn headers(&self, content_type: Option<&'static str>) -> Result<HeaderMap, ClientError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let agent = concat!("tailcoat-gateway/", env!("CARGO_PKG_VERSION"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
         if let Some(token) = self.access.token().map_err(unreachable)? {
             let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(unreachable)?;
             value.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, value);
+            headers.insert(header::AUTHORIZATION, value);
         }
-        let (kind, bytes) = content.unwrap_or_default();
-        if !kind.is_empty() {
-            request = request.header(header::CONTENT_TYPE, kind);
+        if let Some(content_type) = content_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        self.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        request.body(Full::new(bytes)).map_err(unreachable)
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(headers)
     }
 
-    /// Sends a request on an idle connection, or on a new one. There are as many as requests have run side by side.
     async fn send(
         &self,
         method: Method,
         path: &str,
         content: Option<(&'static str, Bytes)>,
     ) -> Result<Value, ClientError> {
-        let all = async {
-            let mut sender = match self.take_idle() {
-                Some(sender) => sender,
-                None => self.connect().await?,
-            };
-            sender.ready().await.map_err(unreachable)?;
-            let response = sender.send_request(self.request(method, path, content)?).await.map_err(unreachable)?;
-            let value = read(response).await;
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-            value
-        };
-        timeout(REQUEST_TIMEOUT, all).await.map_err(|_| unreachable("time-out"))?
-    }
-
-    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|sender| !sender.is_closed());
-        idle.pop()
+        let (content_type, content) = content.unzip();
+        let headers = self.headers(content_type)?;
+        let (target, content) = (format!("/{path}"), content.unwrap_or_default());
+        let sent = timeout(REQUEST_TIMEOUT, self.rest.send(method, &target, headers, content)).await;
+        let response = sent.map_err(|_| unreachable("time-out"))??;
+        if !response.status.is_success() {
+            return Err(failure(&response));
+        }
+        serde_json::from_slice(&response.content).map_err(|error| ClientError::Invalid(error.to_string()))
     }
 
     /// Gets a resource or a page of a list.
@@ -194,46 +167,26 @@ impl Client {
     /// Opens a stream of events on a connection of its own.
     async fn open(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
         let all = async {
-            let mut sender = self.connect().await?;
-            let response = sender.send_request(self.request(Method::GET, path, None)?).await.map_err(unreachable)?;
-            if response.status().is_success() { Ok(response) } else { Err(failure(response).await) }
+            let response = self.rest.open(&format!("/{path}"), self.headers(None)?).await?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            Err(failure(&self.rest.read(response).await?))
         };
         timeout(REQUEST_TIMEOUT, all).await.map_err(|_| unreachable("time-out"))?
     }
-}
-
-async fn start<T>(io: T) -> Result<SendRequest<Full<Bytes>>, hyper::Error>
-where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, connection) = http1::handshake(io).await?;
-    // Ends with the connection, whose errors requests report.
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(sender)
 }
 
 fn json_bytes(value: &Value) -> Bytes {
     Bytes::from(value.to_string())
 }
 
-async fn read(response: Response<Incoming>) -> Result<Value, ClientError> {
-    if !response.status().is_success() {
-        return Err(failure(response).await);
-    }
-    let content = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
-    let content = content.map_err(|error| ClientError::Invalid(error.to_string()))?.to_bytes();
-    serde_json::from_slice(&content).map_err(|error| ClientError::Invalid(error.to_string()))
-}
-
-async fn failure(response: Response<Incoming>) -> ClientError {
-    let status = response.status().as_u16();
-    let content = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
-    let content = content.map(|content| content.to_bytes()).unwrap_or_default();
-    let message =
-        serde_json::from_slice::<Value>(&content).ok().and_then(|it| Some(it["message"].as_str()?.to_owned()));
-    let mut text = message.unwrap_or_else(|| String::from_utf8_lossy(&content).into_owned());
+fn failure(response: &RestResponse) -> ClientError {
+    let content = &response.content;
+    let message = serde_json::from_slice::<Value>(content).ok().and_then(|it| Some(it["message"].as_str()?.to_owned()));
+    let mut text = message.unwrap_or_else(|| String::from_utf8_lossy(content).into_owned());
     if let Some((end, _)) = text.char_indices().find(|(at, _)| *at >= ERROR_TEXT_BYTES_MAX) {
         text.truncate(end);
     }
-    ClientError::Status(status, text)
+    ClientError::Status(response.status.as_u16(), text)
 }

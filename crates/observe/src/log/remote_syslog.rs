@@ -12,11 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use time::OffsetDateTime;
 
 use super::syslog::{FACILITIES, SEVERITY};
-use crate::config::{RemoteSyslog, SyslogTransport, load_authority};
+use crate::config::{RemoteSyslog, SyslogTransport, tls_client_settings};
 
 /// Bytes of a message; longer ones are cut. Receivers must accept 2 KiB and should accept 8 KiB (RFC 5424, section 6.1).
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
@@ -82,7 +82,8 @@ impl RemoteLog {
         let invalid = |message: String| io::Error::new(ErrorKind::InvalidInput, message);
         let facility = FACILITIES.iter().position(|name| *name == target.facility);
         let facility = facility.ok_or_else(|| invalid(format!("unknown facility {}", target.facility)))? as u8;
-        let tls = (target.transport == SyslogTransport::Tls).then(|| client_config(target)).transpose()?;
+        let settings = || tls_client_settings(target.ca_file.as_deref()).map_err(io::Error::other);
+        let tls = (target.transport == SyslogTransport::Tls).then(settings).transpose()?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // RFC 5424, section 6: HOSTNAME is printable ASCII without spaces.
         let host: String = host.chars().filter(char::is_ascii_graphic).take(255).collect();
@@ -361,22 +362,6 @@ fn ended(stream: &mut TcpStream) -> bool {
         }
     };
     stream.set_nonblocking(false).is_err() || !is_open
-}
-
-fn client_config(target: &RemoteSyslog) -> io::Result<Arc<ClientConfig>> {
-    let roots = match &target.ca_file {
-        Some(file) => load_authority(file).map_err(io::Error::other)?,
-        None => {
-            let mut roots = RootCertStore::empty();
-            // Certificates of the system that cannot be parsed are not trusted.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            roots
-        }
-    };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(io::Error::other)?;
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
 /// Appends the head of a message (RFC 5424, section 6.2): priority, version, time, host, program, process, kind, and no
