@@ -102,7 +102,7 @@ fn fail2ban_finds_rejections() {
     assert!(report.contains("Lines: 4 lines, 0 ignored, 3 matched, 1 missed"), "{report}");
 }
 
-/// CrowdSec's local API alone: it reads no logs, and asks nobody else.
+/// CrowdSec's local API alone: it reads no logs, and asks no other server.
 const CROWDSEC: &str = r#"
 common: {daemonize: false, log_media: stdout, log_level: info, working_dir: "."}
 config_paths:
