@@ -139,4 +139,9 @@ fn a_server_gets_routes_over_tls_and_continues_while_the_controller_is_away() {
     }
     let _controller = Controller::start(at, channel, "b");
     eventually("the change is served", || ask(port).contains("second"));
+    // A slice that moves to another service takes its endpoints along.
+    let mut moved = slice(application("second"));
+    moved["metadata"]["labels"]["kubernetes.io/service-name"] = json!("other");
+    api.put(SLICES, moved);
+    eventually("no endpoint is left", || ask(port).starts_with("HTTP/1.1 503"));
 }

@@ -191,9 +191,16 @@ impl State {
                 pending.note_all(Instant::now());
             }
             Event::Applied(kind, value) => {
+                let service = self.objects.service_of_slice(&key_of(&value)).cloned();
                 // Statuses that this controller writes come back as changes.
                 let Some((key, is_changed)) = self.insert(kind, value) else { return };
-                if is_changed {
+                if kind == Kind::EndpointSlice {
+                    // A slice may move from one service to another.
+                    let now =
+                        self.objects.service_of_slice(&key).filter(|now| is_changed || Some(*now) != service.as_ref());
+                    let left = service.as_ref().filter(|service| self.objects.service_of_slice(&key) != Some(*service));
+                    now.into_iter().chain(left).for_each(|service| self.note_service(service, pending));
+                } else if is_changed {
                     self.note(kind, &key, pending);
                 } else if self.writes.on_status(&self.objects, &self.translation, kind, &key) {
                     // Entries of other controllers in the new status stay.
@@ -201,9 +208,7 @@ impl State {
                 }
             }
             Event::Deleted(kind, value) => {
-                let metadata = &value["metadata"];
-                let text = |name: &str| metadata[name].as_str().unwrap_or_default();
-                let key = Key::new(text("namespace"), text("name"));
+                let key = key_of(&value);
                 self.note(kind, &key, pending);
                 self.objects.remove(kind, &key);
             }
@@ -227,15 +232,18 @@ impl State {
     }
 
     fn note(&self, kind: Kind, key: &Key, pending: &mut PendingChanges) {
-        let now = Instant::now();
         if kind != Kind::EndpointSlice {
-            pending.note_all(now);
-        } else if let Some(service) = self.objects.service_of_slice(key)
-            // A translation that runs may lead routes to any service.
-            && (pending.is_translating() || self.translation.by_service.contains_key(service))
-        {
-            // Endpoints change neither routes nor statuses.
-            pending.note_service(service.clone(), now);
+            pending.note_all(Instant::now());
+        } else if let Some(service) = self.objects.service_of_slice(key) {
+            self.note_service(service, pending);
+        }
+    }
+
+    /// Notes a change of endpoints, which changes neither routes nor statuses.
+    fn note_service(&self, service: &Key, pending: &mut PendingChanges) {
+        // A translation that runs may lead routes to any service.
+        if pending.is_translating() || self.translation.by_service.contains_key(service) {
+            pending.note_service(service.clone(), Instant::now());
         }
     }
 
@@ -309,4 +317,10 @@ async fn finished(running: &mut Option<JoinHandle<Translation>>) -> Result<Trans
         Some(running) => running.await,
         None => std::future::pending().await,
     }
+}
+
+/// Name of a resource.
+fn key_of(value: &serde_json::Value) -> Key {
+    let text = |name: &str| value["metadata"][name].as_str().unwrap_or_default();
+    Key::new(text("namespace"), text("name"))
 }
