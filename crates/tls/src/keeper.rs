@@ -1,5 +1,6 @@
 //! Reload of certificates when their files change, and warnings before they expire.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +29,8 @@ pub struct KeptSites {
 
 /// Checks the files of these sites forever, and reloads changed ones.
 pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
-    let mut warned: Vec<Arc<SiteTls>> = Vec::new();
+    // By their address. They are held, so that no other site gets it.
+    let mut warned: HashMap<usize, Arc<SiteTls>> = HashMap::new();
     let mut until_warning = Duration::ZERO;
     loop {
         let KeptSites { sites, interval } = kept.borrow_and_update().clone();
@@ -36,9 +38,9 @@ pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
             warned.clear();
             until_warning = WARNING_INTERVAL;
         }
-        let was_warned = |site: &&Arc<SiteTls>| warned.iter().any(|other| Arc::ptr_eq(site, other));
-        sites.iter().filter(|site| !was_warned(site)).for_each(|site| warn_of_end(site, &log));
-        warned.clone_from(&sites);
+        let new = sites.iter().filter(|site| !warned.contains_key(&Arc::as_ptr(site).addr()));
+        new.for_each(|site| warn_of_end(site, &log));
+        warned = sites.iter().map(|site| (Arc::as_ptr(site).addr(), Arc::clone(site))).collect();
         tokio::select! {
             () = sleep(interval) => {}
             changed = kept.changed() => match changed {

@@ -47,7 +47,8 @@ async fn keep_servers(upstream: Arc<SharedUpstream>, lookup: AddressLookup) {
         // Dropping the tasks of a removed server ends them.
         kept.retain(|(server, _)| set.iter().any(|other| Arc::ptr_eq(&other.shared, server)));
         for server in set.iter().map(|server| &server.shared) {
-            if kept.iter().any(|(known, _)| Arc::ptr_eq(known, server)) {
+            let needs_none = !server.location.has_name() && upstream.config.health_check.is_none();
+            if needs_none || kept.iter().any(|(known, _)| Arc::ptr_eq(known, server)) {
                 continue;
             }
             let mut tasks = JoinSet::new();

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 /// Index of the counters of a named thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameSlot(u16);
@@ -26,13 +28,14 @@ impl NameSlot {
 #[derive(Debug)]
 pub(super) struct Names {
     names: Vec<String>,
+    slots: HashMap<String, NameSlot>,
     names_max: usize,
 }
 
 impl Names {
     pub(super) fn new(names_max: usize) -> Self {
         let names_max = names_max.min(usize::from(u16::MAX) - 2);
-        Self { names: vec!["none".to_owned(), "other".to_owned()], names_max }
+        Self { names: vec!["none".to_owned(), "other".to_owned()], slots: HashMap::new(), names_max }
     }
 
     /// Number of slots.
@@ -41,16 +44,16 @@ impl Names {
     }
 
     pub(super) fn slot(&mut self, name: &str) -> NameSlot {
-        let own = &self.names[2..];
-        let index = match own.iter().position(|known| known == name) {
-            Some(index) => index + 2,
-            None if own.len() == self.names_max => return NameSlot::OTHER,
+        match self.slots.get(name) {
+            Some(slot) => *slot,
+            None if self.slots.len() == self.names_max => NameSlot::OTHER,
             None => {
+                let slot = NameSlot(self.names.len() as u16);
                 self.names.push(name.to_owned());
-                self.names.len() - 1
+                self.slots.insert(name.to_owned(), slot);
+                slot
             }
-        };
-        NameSlot(index as u16)
+        }
     }
 
     pub(super) fn all(&self) -> Vec<String> {

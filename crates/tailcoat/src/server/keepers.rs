@@ -1,5 +1,6 @@
 //! Background tasks that keep certificates, modules and upstreams in line with their sources.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,13 +144,14 @@ impl Keepers {
     }
 
     fn keep_upstreams(&mut self, assembly: &Assembly) {
-        let mut before = std::mem::take(&mut self.upstreams);
+        let mut before: HashMap<_, _> =
+            self.upstreams.drain(..).map(|(shared, task)| (Arc::as_ptr(&shared), (shared, task))).collect();
         let interval = assembly.parts.config.server.certificate_check_interval;
         let is_same_interval = std::mem::replace(&mut self.certificate_check_interval, interval) == interval;
         for shared in &assembly.parts.upstreams {
-            let known = before.iter().position(|(known, _)| is_same_interval && Arc::ptr_eq(known, shared));
+            let known = if is_same_interval { before.remove(&Arc::as_ptr(shared)) } else { None };
             self.upstreams.push(match known {
-                Some(index) => before.swap_remove(index),
+                Some(kept) => kept,
                 None => {
                     let kept = upstream::keep(vec![Arc::clone(shared)], upstream::system_lookup, interval);
                     let discovered = tailcoat_discovery::keep(Arc::clone(shared));
@@ -158,7 +160,7 @@ impl Keepers {
                 }
             });
         }
-        before.iter().for_each(|(_, task)| task.abort());
+        before.values().for_each(|(_, task)| task.abort());
     }
 
     fn keep_modules(&mut self, assembly: &Assembly) {

@@ -44,6 +44,8 @@ pub(super) struct Listeners {
     life: Arc<Life>,
     /// True while this process reads the UDP sockets of processes that have ended.
     reads_left: bool,
+    /// Settings whose socket options are set.
+    settings: Option<config::ServerSettings>,
 }
 
 /// Sockets that the old process has handed over, if there is one.
@@ -65,6 +67,8 @@ struct OpenAddress {
     next_socket: u16,
     /// Time at which a reload dropped the address.
     retired_at: Option<Instant>,
+    /// True if the sockets have the options of FTP, false for those of HTTP; `None` before any are set.
+    has_ftp_options: Option<bool>,
 }
 
 /// Listeners that are open for a configuration that is not in use yet.
@@ -113,6 +117,7 @@ impl Listeners {
             life_line: Some(life_line),
             life,
             reads_left: true,
+            settings: None,
         })
     }
 
@@ -270,7 +275,7 @@ impl Listeners {
         for (number, listen, sockets) in new.open {
             let address = self.open.entry(number).or_insert_with(|| OpenAddress::new(&listen));
             address.listen = listen;
-            address.retired_at = None;
+            (address.retired_at, address.has_ftp_options) = (None, None);
             sockets.into_iter().for_each(|socket| address.add(socket));
         }
         self.datagrams.extend(new.datagrams);
@@ -283,15 +288,17 @@ impl Listeners {
         }
         self.plans = new.plans;
         self.has_retired = false;
-        let has_http3 = |number: u16| self.plans.iter().any(|(other, plan)| *other == number && plan.has_http3);
+        let plans: HashMap<u16, &ListenerPlan> = self.plans.iter().map(|(number, plan)| (*number, plan)).collect();
+        let has_http3 = |number: u16| plans.get(&number).is_some_and(|plan| plan.has_http3);
         for (number, group) in self.datagrams.extract_if(|number, _| !has_http3(*number)) {
             self.has_retired = true;
             self.retired_datagrams.insert(number, group.retire());
         }
+        let has_settings = self.settings.as_ref() == Some(server);
         for (number, address) in &mut self.open {
-            let plan = self.plans.iter().find(|(other, _)| other == number);
-            let result = match plan {
-                Some((_, plan)) => address.stay(plan, server),
+            let result = match plans.get(number) {
+                Some(plan) if has_settings && address.is_of(plan) => Ok(()),
+                Some(plan) => address.stay(plan, server),
                 None if address.retired_at.is_none() => {
                     self.has_retired = true;
                     address.retire()
@@ -305,11 +312,15 @@ impl Listeners {
                 );
             }
         }
+        if !has_settings {
+            self.settings = Some(server.clone());
+        }
     }
 
     /// Opens more sockets, so that each worker has its own where the kernel allows it.
     pub(super) fn widen(&mut self, workers: usize, server: &config::ServerSettings) {
-        for (number, address) in self.open.iter_mut().filter(|(_, address)| address.is_shared_out()) {
+        let is_narrow = |address: &OpenAddress| address.is_shared_out() && address.sockets.len() < workers;
+        for (number, address) in self.open.iter_mut().filter(|(_, address)| is_narrow(address)) {
             let is_ftp = self.plans.iter().any(|(other, plan)| other == number && plan.is_ftp);
             while address.sockets.len() < workers {
                 let another = address.sockets.first().map(|(_, first)| first.open_another(server, is_ftp));
@@ -424,7 +435,7 @@ impl Listeners {
 
 impl OpenAddress {
     fn new(listen: &Listen) -> Self {
-        Self { listen: listen.clone(), sockets: Vec::new(), next_socket: 0, retired_at: None }
+        Self { listen: listen.clone(), sockets: Vec::new(), next_socket: 0, retired_at: None, has_ftp_options: None }
     }
 
     fn add(&mut self, socket: Listener) {
@@ -448,9 +459,15 @@ impl OpenAddress {
         matches!(self.listen, Listen::Tcp(_)) && self.retired_at.is_none()
     }
 
+    /// True if the sockets accept connections, with the options of this plan.
+    fn is_of(&self, plan: &ListenerPlan) -> bool {
+        self.retired_at.is_none() && self.listen == plan.listen && self.has_ftp_options == Some(plan.is_ftp)
+    }
+
     /// Keeps the sockets open, with the options of the new configuration; reverses a retirement.
     fn stay(&mut self, plan: &ListenerPlan, server: &config::ServerSettings) -> io::Result<()> {
         let listen = &plan.listen;
+        self.has_ftp_options = None;
         if self.retired_at.take().is_some() {
             self.sockets.iter().try_for_each(|(_, socket)| socket.ignore_new(false))?;
         }
@@ -462,9 +479,11 @@ impl OpenAddress {
         }
         match self.listen {
             // The service manager that opened an inherited socket sets its options.
-            Listen::Inherited(_) => Ok(()),
-            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server, plan.is_ftp)),
+            Listen::Inherited(_) => {}
+            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server, plan.is_ftp))?,
         }
+        self.has_ftp_options = Some(plan.is_ftp);
+        Ok(())
     }
 
     fn retire(&mut self) -> io::Result<()> {
