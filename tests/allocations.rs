@@ -16,14 +16,16 @@ use std::time::Duration;
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
 use tailcoat::disk_cache::DiskStore;
-use tailcoat::handler::{Encoders, HandlerParts, SharedSite, UpstreamTable};
+use tailcoat::handler::{
+    Encoders, ForwardWorker, HandlerParts, SharedSite, UpstreamTable, WorkerParts, WorkerUpstreams,
+};
 use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::observer::Observer;
 use tailcoat::overload::Overload;
-use tailcoat::routing::{Router, SiteSetup};
+use tailcoat::routing::{Router, SiteSetup, WorkerSite};
 use tailcoat::spool::SpoolStore;
 use tailcoat::upstream::{SharedUpstream, Upstream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -249,7 +251,10 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         .map(|upstream| SharedUpstream::new(upstream, server_log.clone()))
         .collect::<Result<_, _>>()
         .unwrap();
-    let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
+    let new = |_, shared: &Arc<SharedUpstream>| Upstream::new(Arc::clone(shared), 0);
+    let upstreams = WorkerUpstreams::reuse(&shared, &WorkerUpstreams::default(), new);
+    let forwards = ForwardWorker { overload: Overload::off(), buffer: Rc::default() };
+    let worker = WorkerParts { cache: &cache, upstreams: &upstreams, forwards: &forwards };
     let parts = HandlerParts {
         store: &store,
         upstreams: &UpstreamTable::new(&shared),
@@ -268,7 +273,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         gate: None,
         config: &config.sites[0],
         ftp: None,
-        handlers: site.handlers(&cache, &upstreams, &Overload::off()),
+        handlers: site.handlers(&worker),
         error_pages: site.error_pages(&cache),
         pace: None,
         encoders: Rc::new(Encoders::new(&store)),
@@ -278,7 +283,8 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         counted: site_slot,
         tls: None,
     };
-    let mut generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
+    let sites = [(Arc::clone(&config.sites[0]), WorkerSite::new(setup))];
+    let mut generation = Generation::new(Router::new(&sites, &[vec![0]]), config.limits.clone());
     generation.listeners[0].alternative = Some(AlternativeService::new(443)).filter(|_| has_alternative);
     let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
     let context = Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()).counting(worker_metrics));

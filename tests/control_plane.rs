@@ -404,6 +404,63 @@ fn echo(stream: &mut TcpStream) {
     assert_eq!(&answer, b"ping!");
 }
 
+/// A change among many routes: the sites of the others stay the same objects, and what is in progress continues.
+#[test]
+fn a_change_of_a_route_builds_its_site_alone() {
+    let (listeners, port) = (20_u8, free_port());
+    let address = move |listener: u8| SocketAddr::from(([127, 0, 9, listener + 1], port));
+    let edition = |listener: u8, number: &str| {
+        let changes = FieldChanges { set: vec![("X-Edition".into(), number.into())], ..FieldChanges::default() };
+        let rules = vec![rule(vec![], vec![Filter::ResponseHeaders(changes)], &[("app", 1)])];
+        Route { listeners: vec![format!("listener{listener}")], ..route(&[], rules) }
+    };
+    let mut snapshot = Snapshot::default();
+    add_backend(&mut snapshot, "app", &[application("app")]);
+    for listener in 0..listeners {
+        let addresses = vec![address(listener).ip()];
+        let of_address = Listener { addresses, ..Listener::new(port, Protocol::Http) };
+        snapshot.listeners.insert(format!("listener{listener}"), of_address);
+        snapshot.routes.insert(format!("route{listener}"), edition(listener, "0"));
+        for other in 0..10 {
+            let host = format!("{other}.example");
+            let others = Route { hostnames: vec![host], ..edition(listener, "other") };
+            snapshot.routes.insert(format!("route{listener}-{other}"), others);
+        }
+    }
+    let mut controlled = Controlled::start();
+    assert!(controlled.send(&snapshot).errors.is_empty());
+    let (is_over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let clients: Vec<_> = [ask_until, upload_until, talk_until]
+        .into_iter()
+        .map(|client| {
+            let (is_over, count) = (Arc::clone(&is_over), Arc::clone(&count));
+            thread::spawn(move || client(address(7), &is_over, &count))
+        })
+        .collect();
+    for round in 1..=30 {
+        let number = round.to_string();
+        let change = Change { routes: [("route7".to_owned(), Some(edition(7, &number)))].into(), ..Change::default() };
+        assert!(controlled.change(change).errors.is_empty());
+        check(address(7), "GET /", "h", "", &["200", &format!("X-Edition: {number}\r\n")]);
+        check(address(7), "GET /", "3.example", "", &["200", "X-Edition: other\r\n"]);
+        check(address(8), "GET /", "h", "", &["200", "X-Edition: 0\r\n"]);
+    }
+    // A backend that comes later makes the rule that names it valid, on each listener.
+    let mirror = Filter::Mirror(Mirror { backend: "later".into(), fraction: (1, 1) });
+    let route7 =
+        Route { listeners: vec!["listener7".into()], ..route(&[], vec![rule(vec![], vec![mirror], &[("app", 1)])]) };
+    let change = Change { routes: [("route9".to_owned(), Some(route7))].into(), ..Change::default() };
+    assert!(controlled.change(change).errors["route/route9"].contains("later"));
+    let backends = [("later".to_owned(), Some(routes::Backend::default()))].into();
+    assert!(controlled.change(Change { backends, ..Change::default() }).errors.is_empty());
+    is_over.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert!(count.load(Ordering::Relaxed) > 0);
+    let log = controlled.without_controller().0.end_with_log();
+    let built: Vec<_> = log.iter().filter_map(|line| line.split_once("sites_built=")).map(|(_, count)| count).collect();
+    assert_eq!(built[..31], [&["240"][..], &["1"; 30]].concat()[..], "{built:?}");
+}
+
 #[test]
 fn changed_routes_and_listeners_keep_open_connections() {
     let (mut snapshot, address) = with_listener();

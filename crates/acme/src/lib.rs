@@ -139,7 +139,11 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
     let store = Store::of(&config.automatic_certificates)?;
     for site in config.sites.iter_mut().filter(|site| site.tls.is_automatic) {
         let path = store.certificate_path(&names_of(site));
-        site.tls.certificates = vec![CertificateFiles { certificate: path.clone(), key: path, ocsp: None }];
+        let files = CertificateFiles { certificate: path.clone(), key: path, ocsp: None };
+        // A site of the configuration before has its path already.
+        if site.tls.certificates != [files.clone()] {
+            Arc::make_mut(site).tls.certificates = vec![files];
+        }
     }
     Ok(true)
 }

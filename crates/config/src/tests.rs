@@ -5,7 +5,7 @@ mod old_names;
 mod reuse;
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use tempfile::NamedTempFile;
 
@@ -412,7 +412,7 @@ fn an_upstream_is_a_few_lines() {
     assert_eq!((check.status_min, check.status_max, check.rise, check.fall), (200, 204, 2, 3));
     // A URL in place of a name makes the same upstream, except for its name.
     let implicit = UpstreamConfig::of_server(UpstreamServerAddress::Tcp("localhost".into(), 3000));
-    assert_eq!(UpstreamConfig { name: "http://localhost:3000".into(), ..other.clone() }, implicit);
+    assert_eq!(UpstreamConfig { name: "http://localhost:3000".into(), ..(**other).clone() }, implicit);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn scripts_are_a_few_lines() {
         (php.forward.upstream.as_str(), php.index.as_slice()),
         ("tcp://[::1]:9000", &["index.php".to_owned()][..])
     );
-    assert_eq!(config.upstreams[0], UpstreamConfig::of_server(UpstreamServerAddress::OtherTcp("[::1]".into(), 9000)));
+    assert_eq!(*config.upstreams[0], UpstreamConfig::of_server(UpstreamServerAddress::OtherTcp("[::1]".into(), 9000)));
     let (cgi, _) = gateway(1);
     assert_eq!(cgi.root.as_ref().map(|root| root.pieces.clone()), Some(vec![RootPiece::Literal("/usr".into())]));
     assert_eq!(cgi.programs.interpreter.as_deref(), Some(Path::new("/base/perl")));
@@ -733,13 +733,13 @@ fn the_default_configuration_is_the_default() {
     let text = default_config();
     let config = parse(&text);
     let expect = Config {
-        sites: vec![SiteConfig {
+        sites: vec![Arc::new(SiteConfig {
             listen: vec![Listen::Tcp(([0; 4], 80).into()), Listen::Tcp(([0_u16; 8], 80).into())],
             default: true,
             body_bytes_max: BodyBytesMax::Auto,
             routes: vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(FilesConfig::below("/var/www/html")))],
             ..SiteConfig::default()
-        }],
+        })],
         // Requests are logged unless the configuration says that they are not.
         access_log: Some(AccessLog::default()),
         ..Config::default()

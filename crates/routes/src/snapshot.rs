@@ -44,14 +44,16 @@ pub struct RouteChange {
 }
 
 impl RouteSnapshot {
-    /// Applies a change.
-    pub fn apply(&mut self, change: RouteChange) {
+    /// Applies a change; returns the change that reverses it.
+    pub fn apply(&mut self, change: RouteChange) -> RouteChange {
         let RouteChange { listeners, routes, stream_routes, backends, endpoints } = change;
-        replace(&mut self.listeners, listeners);
-        replace(&mut self.routes, routes);
-        replace(&mut self.stream_routes, stream_routes);
-        replace(&mut self.backends, backends);
-        replace(&mut self.endpoints, endpoints);
+        RouteChange {
+            listeners: replace(&mut self.listeners, listeners),
+            routes: replace(&mut self.routes, routes),
+            stream_routes: replace(&mut self.stream_routes, stream_routes),
+            backends: replace(&mut self.backends, backends),
+            endpoints: replace(&mut self.endpoints, endpoints),
+        }
     }
 
     /// Change that makes this snapshot of `before`.
@@ -91,13 +93,16 @@ impl RouteChange {
     }
 }
 
-fn replace<T>(all: &mut BTreeMap<String, T>, changes: BTreeMap<String, Option<T>>) {
-    for (name, value) in changes {
-        match value {
-            Some(value) => all.insert(name, value),
+/// Replaces values by name; returns those before.
+fn replace<T>(all: &mut BTreeMap<String, T>, changes: BTreeMap<String, Option<T>>) -> BTreeMap<String, Option<T>> {
+    let replace = |(name, value): (String, Option<T>)| {
+        let before = match value {
+            Some(value) => all.insert(name.clone(), value),
             None => all.remove(&name),
         };
-    }
+        (name, before)
+    };
+    changes.into_iter().map(replace).collect()
 }
 
 fn difference<T: Clone + PartialEq>(
@@ -131,8 +136,11 @@ mod tests {
         assert_eq!((change.listeners.len(), change.endpoints.len(), change.changes_structure()), (3, 0, true));
         let text = serde_json::to_string(&change).unwrap();
         let mut applied = before.clone();
-        applied.apply(serde_json::from_str(&text).unwrap());
+        let reverse = applied.apply(serde_json::from_str(&text).unwrap());
         assert_eq!(applied, after);
+        let mut reversed = after.clone();
+        reversed.apply(reverse);
+        assert_eq!(reversed, before);
         assert!(after.change_from(&applied).is_empty());
         // Two changes in one.
         let mut both = applied.change_from(&after);

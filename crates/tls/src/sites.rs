@@ -39,6 +39,27 @@ impl AllTls {
     /// # Errors
     /// A file cannot be read or used.
     pub fn new(config: &Config, tickets: &Arc<dyn ProducesTickets>, reused: Option<&Self>) -> io::Result<Self> {
+        Self::with_unchanged(config, tickets, reused, &[])
+    }
+
+    /// Reads the files of sites as [`Self::new`] does. If only routes of a controller differ from those of `reused`,
+    /// `unchanged` has the index in `reused` of each site that stays. The files of such a site are not looked at.
+    ///
+    /// # Errors
+    /// A file cannot be read or used.
+    pub fn with_unchanged(
+        config: &Config,
+        tickets: &Arc<dyn ProducesTickets>,
+        reused: Option<&Self>,
+        unchanged: &[Option<usize>],
+    ) -> io::Result<Self> {
+        let sites_before = reused.map_or(&[][..], |reused| reused.sites.as_slice());
+        // Both lists are in the order of the configuration.
+        let before = |index: usize| {
+            let before = unchanged.get(index).copied().flatten()?;
+            let at = sites_before.binary_search_by_key(&before, |(index, _)| *index).ok()?;
+            Some(&sites_before[at].1)
+        };
         let mut known: HashMap<&[HostPattern], Vec<&Arc<SiteTls>>> = HashMap::new();
         for (_, site) in reused.into_iter().flat_map(|reused| &reused.sites) {
             known.entry(&site.names).or_default().push(site);
@@ -53,6 +74,10 @@ impl AllTls {
             next_id: reused.map_or(0, |reused| reused.next_id),
         };
         for (index, site) in config.sites.iter().enumerate().filter(|(_, site)| !site.tls.certificates.is_empty()) {
+            if let Some(before) = before(index) {
+                all.sites.push((index, Arc::clone(before)));
+                continue;
+            }
             let versions = config.server.http_versions;
             let known = known.get(site.names.as_slice()).into_iter().flatten();
             let known = known.copied().find(|known| known.is_of(&site.tls, versions, &all.early));
@@ -89,10 +114,27 @@ impl AllTls {
         &self.validations
     }
 
-    /// TLS of a listener; `None` if it has none.
-    pub fn listener(&self, config: &Config, listen: &Listen) -> Option<Arc<ListenerTls>> {
-        let sites = self.sites.iter().map(|(index, site)| (&config.sites[*index], site));
-        let mut sites: Vec<_> = sites.filter(|(config, _)| config.tls_listen.contains(listen)).collect();
+    /// TLS of each listener that has it.
+    pub fn listeners<'a>(&self, config: &'a Config) -> HashMap<&'a Listen, Arc<ListenerTls>> {
+        let mut by_listen: HashMap<&Listen, Vec<(&SiteConfig, &Arc<SiteTls>)>> = HashMap::new();
+        for (index, tls) in &self.sites {
+            let site = &*config.sites[*index];
+            for listen in &site.tls_listen {
+                let sites = by_listen.entry(listen).or_default();
+                // A site may name an address twice.
+                if sites.last().is_none_or(|(last, _)| !std::ptr::eq(*last, site)) {
+                    sites.push((site, tls));
+                }
+            }
+        }
+        let listener = |(listen, sites)| Some((listen, Arc::new(ListenerTls::new(sites, &self.validations)?)));
+        by_listen.into_iter().filter_map(listener).collect()
+    }
+}
+
+impl ListenerTls {
+    /// Makes the TLS of a listener from its sites; `None` without sites.
+    fn new(mut sites: Vec<(&SiteConfig, &Arc<SiteTls>)>, validations: &Arc<Validations>) -> Option<Self> {
         // As for requests, the first site is the default, unless another is marked as default.
         sites.sort_by_key(|(config, _)| !config.default);
         let default = Arc::clone(sites.first()?.1);
@@ -107,11 +149,9 @@ impl AllTls {
                 map.entry(name.clone()).or_insert_with(|| Arc::clone(site));
             }
         }
-        Some(Arc::new(ListenerTls { exact, suffixes, prefixes, default, validations: Arc::clone(&self.validations) }))
+        Some(Self { exact, suffixes, prefixes, default, validations: Arc::clone(validations) })
     }
-}
 
-impl ListenerTls {
     /// Settings for a handshake that validates a name for a CA.
     pub fn validation(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         self.validations.handshake(hello)
@@ -163,19 +203,22 @@ mod tests {
         let exact = |name: &str| HostPattern::Exact(name.into());
         let suffix = |name: &str| HostPattern::Suffix(name.into());
         let config = Config {
-            sites: vec![
+            sites: [
                 site(&[exact("a.example")], false),
                 site(&[suffix(".example")], false),
                 site(&[suffix(".b.example"), exact("a.example")], false),
                 SiteConfig { tls: Tls::default(), ..site(&[exact("none.example")], false) },
                 site(&[exact("d.test")], true),
-            ],
+            ]
+            .map(Arc::new)
+            .into(),
             ..Config::default()
         };
         let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let all = AllTls::new(&config, &tickets, None).unwrap();
-        assert!(all.listener(&config, &without).is_none());
-        let listener = all.listener(&config, &with_tls).unwrap();
+        let listeners = all.listeners(&config);
+        assert!(!listeners.contains_key(&without));
+        let listener = &listeners[&with_tls];
         for (name, expect) in [
             (Some("a.example"), 0),
             (Some("c.example"), 1),
@@ -209,7 +252,8 @@ mod tests {
             tls: Tls { certificates: vec![files.clone()], has_no_tickets, ..Tls::default() },
             ..SiteConfig::default()
         };
-        let config = |sites: Vec<SiteConfig>| Config { sites, ..Config::default() };
+        let config =
+            |sites: Vec<SiteConfig>| Config { sites: sites.into_iter().map(Arc::new).collect(), ..Config::default() };
         let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let first = AllTls::new(&config(vec![site("a", false), site("b", false)]), &tickets, None).unwrap();
         let ids = |all: &AllTls| all.sites.iter().map(|(_, site)| site.id).collect::<Vec<_>>();

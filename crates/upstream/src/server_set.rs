@@ -75,6 +75,16 @@ impl LiveServers {
         }
     }
 
+    /// Servers that replace others, which another upstream had.
+    pub(super) fn replaced(set: Arc<ServerSet>) -> Self {
+        Self {
+            version: AtomicU64::new(1),
+            count: AtomicUsize::new(set.servers.len()),
+            state: Mutex::new(LiveState { set, removed: Vec::new() }),
+            changed: Notify::new(),
+        }
+    }
+
     /// Number of replacements so far.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

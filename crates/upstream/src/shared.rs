@@ -21,7 +21,7 @@ const OVERLOAD_LOG_INTERVAL_MS: u64 = 10_000;
 /// State of an upstream that all workers share.
 pub struct SharedUpstream {
     /// Configuration. Its servers are those of the file.
-    pub(super) config: config::UpstreamConfig,
+    pub(super) config: Arc<config::UpstreamConfig>,
     pub(super) servers: LiveServers,
     /// Servers that a source names, if the upstream has one.
     pub(super) discovered: Option<Discovered>,
@@ -48,7 +48,7 @@ impl SharedUpstream {
     /// # Errors
     /// A TLS file can't be read or is invalid.
     pub fn new(config: &config::UpstreamConfig, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
-        Self::reuse(config, log, None)
+        Self::reuse(&Arc::new(config.clone()), log, None)
     }
 
     /// Creates the upstream that replaces `reused`, or returns `reused` itself if neither its configuration nor its
@@ -58,11 +58,12 @@ impl SharedUpstream {
     /// # Errors
     /// See [`Self::new`].
     pub fn reuse(
-        config: &config::UpstreamConfig,
+        config: &Arc<config::UpstreamConfig>,
         log: ServerLog,
         reused: Option<&Arc<Self>>,
     ) -> Result<Arc<Self>, CertificateError> {
-        if let Some(reused) = reused.filter(|reused| reused.config == *config && !reused.has_new_files()) {
+        let is_same = |reused: &&Arc<Self>| Arc::ptr_eq(&reused.config, config) || reused.config == *config;
+        if let Some(reused) = reused.filter(is_same).filter(|reused| !reused.has_new_files()) {
             return Ok(Arc::clone(reused));
         }
         let (limits, before) = (HealthLimits::new(config), reused.map(|reused| reused.servers.get()));
@@ -77,12 +78,18 @@ impl SharedUpstream {
             }
             Arc::new(new)
         });
-        let servers = LiveServers::new(servers);
+        // Only its files are new: the servers that a controller has sent stay.
+        let of_controller = reused.filter(|reused| config.servers.is_empty() && reused.config == *config);
+        let servers = match before.filter(|_| of_controller.is_some() && discovered.is_none()) {
+            Some(before) => LiveServers::replaced(before),
+            None => LiveServers::new(servers),
+        };
         let tls = ClientTls::load(config)?;
         let sticky = StickySigner::load(config, &log, reused.and_then(|reused| reused.sticky.as_ref()))?;
         let queue = FairQueue::default();
         reused.iter().for_each(|reused| queue.reuse(&reused.queue));
-        let (config, overload_logged_ms, overload_logged) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
+        let (config, overload_logged_ms, overload_logged) =
+            (Arc::clone(config), AtomicU64::new(0), AtomicBool::new(false));
         Ok(Arc::new(Self { config, servers, discovered, queue, overload_logged_ms, overload_logged, log, tls, sticky }))
     }
 
@@ -93,6 +100,11 @@ impl SharedUpstream {
             _ => false,
         };
         has_new_key || self.tls.as_ref().is_some_and(ClientTls::has_new_files)
+    }
+
+    /// True if it was made from this very configuration.
+    pub fn is_of(&self, config: &Arc<config::UpstreamConfig>) -> bool {
+        Arc::ptr_eq(&self.config, config)
     }
 
     /// Name of the upstream in the configuration.

@@ -25,7 +25,7 @@ impl Config {
     ///
     /// Errors for people, one in a line.
     pub fn validate_upstream(&self, upstream: &UpstreamConfig) -> Result<(), String> {
-        let protocols = protocols_of_upstreams(self.sites.iter(), all_rules(self));
+        let protocols = protocols_of_upstreams(self.sites.iter().map(|site| &**site), all_rules(self));
         let of_protocols = protocols.get(upstream.name.as_str()).map(|used| protocol_faults(upstream, used));
         let faults = upstream_faults(upstream).into_iter().map(|(message, help)| (message.to_owned(), help));
         let faults = faults.chain(of_protocols.unwrap_or_default());
@@ -37,10 +37,11 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
     use crate::check_bytes;
-    use crate::model::{HostPattern, PathPattern};
+    use crate::model::{HostPattern, PathPattern, SiteConfig};
 
     fn config(text: &str) -> Config {
         let checked = check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
@@ -77,13 +78,16 @@ mod tests {
         ] {
             let texts: Vec<String> = servers.iter().map(|text| (*text).to_owned()).collect();
             let mut changed = config.clone();
-            changed.upstreams[index].servers = crate::servers_from_texts(&texts).unwrap();
+            Arc::make_mut(&mut changed.upstreams[index]).servers = crate::servers_from_texts(&texts).unwrap();
             assert_eq!(config.validate_upstream(&changed.upstreams[index]), changed.validate(), "{servers:?}");
         }
     }
 
     #[test]
     fn what_a_file_may_not_say_is_rejected() {
+        fn site(config: &mut Config, index: usize) -> &mut SiteConfig {
+            Arc::make_mut(&mut config.sites[index])
+        }
         let check = |change: fn(&mut Config), expect: &str| {
             let mut config = config(
                 "upstream \"app\" { server \"http://127.0.0.1:1\" }\n\
@@ -93,8 +97,8 @@ mod tests {
             let error = config.validate().unwrap_err();
             assert!(error.starts_with(expect), "{error}");
         };
-        check(|config| config.sites[1].names = config.sites[0].names.clone(), "`a` is named twice on the same address");
-        check(|config| config.sites.iter_mut().for_each(|site| site.default = true), "two default sites on");
+        check(|config| site(config, 1).names = config.sites[0].names.clone(), "`a` is named twice on the same address");
+        check(|config| (0..2).for_each(|index| site(config, index).default = true), "two default sites on");
         check(|config| config.upstreams.clear(), "there is no upstream `app`");
         check(|config| config.limits.target_bytes_max = usize::MAX, "`target-bytes-max` is above `head-bytes-max`");
         check(|config| config.server.status_listen = config.sites[0].listen.clone(), "0.0.0.0:81 can be reached from");
@@ -103,7 +107,7 @@ mod tests {
             |config| config.traces = Some(crate::Traces { queue_spans_max: 1, ..crate::Traces::default() }),
             "`batch-spans-max` is above `queue-spans-max`",
         );
-        check(|config| config.upstreams[0].servers.clear(), "this upstream has no server");
+        check(|config| Arc::make_mut(&mut config.upstreams[0]).servers.clear(), "this upstream has no server");
         check(
             |config| config.rules.canonical_host = Some(HostPattern::Suffix("example.com".into())),
             "`canonical-host` needs one host",
@@ -112,18 +116,18 @@ mod tests {
         let rules = config("site { listen 80; redirect \"/a\" \"/b\"; root \"/\" }").sites[0].rules.clone();
         for of_all in [true, false] {
             let mut changed = config("site { listen 80; root \"/\" }");
-            let rules_of = if of_all { &mut changed.rules } else { &mut changed.sites[0].rules };
+            let rules_of = if of_all { &mut changed.rules } else { &mut site(&mut changed, 0).rules };
             *rules_of = rules.clone();
             rules_of.rewrites[0].path = PathPattern::Exact("/b".into());
             let error = changed.validate().unwrap_err();
             assert!(error.starts_with("this redirect leads to itself; give it another target"), "{of_all}: {error}");
         }
-        check(|config| config.sites[0].tls_listen = config.sites[0].listen.clone(), "0.0.0.0:81 is given both with");
-        check(|config| config.sites[0].proxied_listen = config.sites[0].listen.clone(), "`proxy-protocol` without");
+        check(|config| site(config, 0).tls_listen = config.sites[0].listen.clone(), "0.0.0.0:81 is given both with");
+        check(|config| site(config, 0).proxied_listen = config.sites[0].listen.clone(), "`proxy-protocol` without");
         check(
             |config| {
                 let listen = config.sites[0].listen[0].clone();
-                config.sites[0].listen.push(listen);
+                site(config, 0).listen.push(listen);
             },
             "this site listens twice on",
         );

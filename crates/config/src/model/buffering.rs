@@ -98,7 +98,8 @@ impl Config {
     pub fn used_buffer_directory(&self) -> Option<PathBuf> {
         let uses_files = |forward: &ForwardConfig| {
             let mut upstreams = self.upstreams.iter();
-            forward.may_use_files(upstreams.find(|upstream| upstream.name == forward.upstream))
+            forward
+                .may_use_files(upstreams.find(|upstream| upstream.name == forward.upstream).map(|upstream| &**upstream))
         };
         let mut handlers = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.handler);
         let is_used = handlers.any(|handler| match handler {

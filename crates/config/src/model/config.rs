@@ -49,12 +49,13 @@ pub struct Config {
     pub cache: CacheConfig,
     /// Settings that all modules share.
     pub modules: ModulesConfig,
-    /// Servers that requests are forwarded to, by groups.
-    pub upstreams: Vec<UpstreamConfig>,
+    /// Servers that requests are forwarded to, by groups. Configurations that follow each other share those that stay.
+    pub upstreams: Vec<Arc<UpstreamConfig>>,
     /// Settings of automatic certificates.
     pub automatic_certificates: AutomaticCertificates,
-    /// The sites; the first that matches a request's host and listener has it.
-    pub sites: Vec<SiteConfig>,
+    /// The sites; the first that matches a request's host and listener has it. Configurations that follow each other share
+    /// those that stay.
+    pub sites: Vec<Arc<SiteConfig>>,
     /// Rules of all sites, in addition to a site's own.
     pub rules: RulesConfig,
     /// Log of all requests of sites that don't name one of their own.

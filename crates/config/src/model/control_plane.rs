@@ -43,30 +43,32 @@ pub struct RouteParts {
     /// Number of the translation; another one has another number.
     pub number: u64,
     /// Sites: first those of listeners, then those of rules, which have no address.
-    pub sites: Vec<SiteConfig>,
+    pub sites: Vec<Arc<SiteConfig>>,
     /// Upstreams, without servers.
-    pub upstreams: Vec<UpstreamConfig>,
-    /// Servers of upstreams, by name.
-    pub servers: HashMap<String, Vec<UpstreamServer>>,
-    /// Routes of each address.
-    pub listeners: Vec<RouteListener>,
+    pub upstreams: Vec<Arc<UpstreamConfig>>,
+    /// Servers of the upstreams that the translation before has not, by name.
+    pub servers: HashMap<String, Arc<[UpstreamServer]>>,
+    /// Routes of each address. Translations that follow each other share those that stay.
+    pub listeners: Vec<(Listen, Arc<ListenerRules>)>,
+    /// Number of sites that the translation before has not.
+    pub built: usize,
 }
 
-/// Routes of an address.
-#[derive(Debug)]
-pub struct RouteListener {
-    /// The address.
-    pub listen: Listen,
+/// Rules of the routes of listeners with the same addresses.
+#[derive(Debug, Default)]
+pub struct ListenerRules {
     /// Finds the target of a request.
     pub table: RouteTable,
     /// Targets: the sites of each, by weight.
     pub targets: Vec<WeightedSites>,
+    /// Sites of the targets.
+    pub sites: Vec<Arc<SiteConfig>>,
 }
 
 /// Sites that share the requests of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightedSites {
-    /// Sums of the weights up to each site, and its index in [`RouteParts::sites`].
+    /// Sums of the weights up to each site, and its index in [`ListenerRules::sites`].
     sites: Vec<(u64, usize)>,
 }
 
@@ -151,19 +153,19 @@ mod tests {
 
     #[test]
     fn routes_replace_routes_alone() {
-        let site = |name: &str| SiteConfig {
-            names: vec![super::super::config::HostPattern::Exact(name.into())],
-            ..SiteConfig::default()
+        let site = |name: &str| {
+            let names = vec![super::super::config::HostPattern::Exact(name.into())];
+            Arc::new(SiteConfig { names, ..SiteConfig::default() })
         };
         let parts = |number, names: &[&str]| {
             let sites = names.iter().map(|name| site(name)).collect();
-            let upstreams = names.iter().map(|name| UpstreamConfig::named(*name)).collect();
+            let upstreams = names.iter().map(|name| Arc::new(UpstreamConfig::named(*name))).collect();
             Arc::new(RouteParts { number, sites, upstreams, ..RouteParts::default() })
         };
         let mut config = Config { sites: vec![site("own")], ..Config::default() };
         for (number, names) in [(1, &["a", "b"][..]), (2, &["c"]), (3, &[])] {
             config.set_routes(&parts(number, names));
-            let labels: Vec<_> = config.sites.iter().map(SiteConfig::label).collect();
+            let labels: Vec<_> = config.sites.iter().map(|site| site.label()).collect();
             assert_eq!(labels, [&["own"][..], names].concat());
             assert_eq!((config.first_route_site(), config.upstreams.len()), (1, names.len()));
         }

@@ -449,6 +449,11 @@ impl RuleConditions {
 }
 
 impl RulesConfig {
+    /// Returns `true` if a rule counts requests or rejections.
+    pub fn has_limits(&self) -> bool {
+        !(self.rate_limits.is_empty() && self.request_limits.is_empty() && self.auto_bans.is_empty())
+    }
+
     /// The paths of all rules that keep requests from handlers.
     pub fn guarding(&self) -> impl Iterator<Item = &PathPattern> {
         let clients = self.internals.iter().chain(&self.clients).map(|rule| &rule.path);

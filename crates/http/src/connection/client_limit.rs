@@ -82,7 +82,7 @@ mod tests {
         config.server.trusted_proxies = vec![ClientPattern::Network(network)];
         let secret = bots::challenge::ChallengeSecret::generate().unwrap();
         let rules = AllRules::new(&config, &ServerLog::stderr(LogLevel::Error), &secret, None).unwrap();
-        let router = Router::new(Vec::new(), &[]).trusting(&Arc::new(rules), &Rc::default());
+        let router = Router::new(&[], &[]).trusting(&Arc::new(rules), &Rc::default());
         let limits = Limits {
             connections_per_client_max: Some(client_max),
             connections_per_network_max: Some(network_max),

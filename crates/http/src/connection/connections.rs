@@ -599,7 +599,7 @@ mod tests {
     fn new_context(limits: Limits) -> Context {
         let server_log = ServerLog::stderr(LogLevel::Error);
         let (log, _) = crate::log::start(&[], crate::log::LogOptions::default(), server_log).unwrap();
-        let generation = Generation::new(Router::new(Vec::new(), &[Vec::new()]), limits);
+        let generation = Generation::new(Router::new(&[], &[Vec::new()]), limits);
         let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
         Context::new(generation, log.recorder(), clock, Overload::off())
     }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use compression::{Encoders, EncodingFuture};
 pub use error_pages::ErrorPages;
-pub use forward::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan};
+pub use forward::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan, ForwardWorker, ReadBuffer};
 pub use forwarding::Forwarding;
 pub use pace::{Pace, SharedPace};
 pub use paced::ResponsePace;
@@ -47,7 +47,7 @@ pub use response::{
     InternalRedirect, Response, ResponseEnding, Segment, Tunnel, TunnelStream, change_fields,
 };
 use rustix::time::{ClockId, clock_gettime};
-pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite, UpstreamTable};
+pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite, UpstreamTable, WorkerParts, WorkerUpstreams};
 pub use static_file::{
     FileRejection, ListingScope, NamedChange, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection,
     NamedUpload, UploadRequest, UploadStart, not_found,

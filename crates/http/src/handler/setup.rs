@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{
-    Authorizer, AuthorizerPlan, Forward, ForwardPlan, MirrorPlan, RequestMirror, SetShareError, SharedSplits,
+    Authorizer, AuthorizerPlan, Forward, ForwardPlan, ForwardWorker, MirrorPlan, RequestMirror, SetShareError,
+    SharedSplits,
 };
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 #[cfg(feature = "modules")]
@@ -30,7 +31,6 @@ use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::observer::Observer;
-use crate::overload::Overload;
 use crate::spawner::Spawner;
 use crate::spool::SpoolStore;
 use crate::upstream::{SharedUpstream, Upstream};
@@ -118,9 +118,9 @@ pub struct SharedSite {
     handlers: Vec<SharedHandler>,
     /// Lowest and highest status, file tree and path of each error page.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
-    /// Plan and index of the upstream of each rule of forward authentication, the site's own first; `None` for a rule
-    /// without a server.
-    authorizers: Vec<Option<(Arc<AuthorizerPlan>, usize)>>,
+    /// Plan and upstream of each rule of forward authentication, the site's own first; `None` for a rule without a
+    /// server.
+    authorizers: Vec<Option<(Arc<AuthorizerPlan>, Arc<SharedUpstream>)>>,
     /// Files that are served over FTP.
     ftp: Option<Arc<FileTree>>,
     ftp_pace: Arc<SharedPace>,
@@ -142,14 +142,13 @@ enum SharedHandler {
 #[derive(Debug)]
 struct SharedForward {
     plan: Arc<ForwardPlan>,
-    /// Index of the upstream.
-    upstream: usize,
+    upstream: Arc<SharedUpstream>,
     /// Response cache in front of it.
     cache: Option<Arc<SharedResponseCache>>,
     /// Shares of requests, and the forwarding of each.
     splits: Option<(Arc<SharedSplits>, Vec<SharedForward>)>,
-    /// Mirrors, each with the index of its upstream.
-    mirrors: Vec<(Arc<MirrorPlan>, usize)>,
+    /// Mirrors, each with its upstream.
+    mirrors: Vec<(Arc<MirrorPlan>, Arc<SharedUpstream>)>,
 }
 
 /// State that all parts of a gateway share.
@@ -165,33 +164,82 @@ struct SharedGateway {
 /// Runner of a gateway's scripts.
 #[derive(Debug)]
 enum Runner {
-    /// Servers of the upstream with this index.
-    Servers(usize),
+    /// Servers of this upstream.
+    Servers(Arc<SharedUpstream>),
     /// Programs that Tailcoat starts.
     Programs(Arc<SharedPrograms>),
 }
 
-/// Upstreams of a configuration, in its order, and the index of each name.
+/// Upstreams of a configuration, by name.
 pub struct UpstreamTable<'a> {
-    list: &'a [Arc<SharedUpstream>],
-    indices: HashMap<&'a str, usize>,
+    by_name: HashMap<&'a str, &'a Arc<SharedUpstream>>,
 }
 
 impl<'a> UpstreamTable<'a> {
     /// Creates the table of these upstreams.
     pub fn new(list: &'a [Arc<SharedUpstream>]) -> Self {
-        Self { list, indices: list.iter().enumerate().map(|(index, upstream)| (upstream.name(), index)).collect() }
+        Self { by_name: list.iter().map(|upstream| (upstream.name(), upstream)).collect() }
     }
 
-    /// The upstream that requests are forwarded to, with its index.
+    /// The upstream that requests are forwarded to.
     ///
     /// # Errors
     /// The configuration has no such upstream; its checks should have said so.
-    fn of(&self, name: &str) -> io::Result<(usize, &'a Arc<SharedUpstream>)> {
-        let index = self.indices.get(name);
-        let found = index.and_then(|index| Some((*index, self.list.get(*index)?)));
+    fn of(&self, name: &str) -> io::Result<&'a Arc<SharedUpstream>> {
+        let found = self.by_name.get(name).copied();
         found.ok_or_else(|| io::Error::other(format!("there is no upstream `{name}`")))
     }
+
+    /// True if the configuration has this upstream itself, not another of its name.
+    fn has(&self, upstream: &Arc<SharedUpstream>) -> bool {
+        self.by_name.get(upstream.name()).is_some_and(|known| Arc::ptr_eq(known, upstream))
+    }
+}
+
+/// A worker's own upstreams, by the part that all workers share.
+#[derive(Default)]
+pub struct WorkerUpstreams {
+    list: Vec<Rc<Upstream>>,
+    indices: HashMap<*const SharedUpstream, usize>,
+}
+
+impl WorkerUpstreams {
+    /// Creates the upstreams of a list. Those of `reused` whose shared part is in it stay; `new` makes the others, by
+    /// their index.
+    pub fn reuse(
+        shared: &[Arc<SharedUpstream>],
+        reused: &Self,
+        mut new: impl FnMut(usize, &Arc<SharedUpstream>) -> Rc<Upstream>,
+    ) -> Self {
+        let upstream = |(index, shared)| reused.find(shared).map_or_else(|| new(index, shared), Rc::clone);
+        let indices = shared.iter().enumerate().map(|(index, shared)| (Arc::as_ptr(shared), index)).collect();
+        Self { list: shared.iter().enumerate().map(upstream).collect(), indices }
+    }
+
+    /// The upstreams, in the order of the configuration.
+    pub fn list(&self) -> &[Rc<Upstream>] {
+        &self.list
+    }
+
+    fn find(&self, shared: &Arc<SharedUpstream>) -> Option<&Rc<Upstream>> {
+        self.list.get(*self.indices.get(&Arc::as_ptr(shared))?)
+    }
+
+    /// The worker's part of an upstream of the configuration.
+    fn of(&self, shared: &Arc<SharedUpstream>) -> Rc<Upstream> {
+        // Local invariant: each site uses upstreams of its own configuration.
+        self.find(shared).map_or_else(|| Upstream::new(Arc::clone(shared), 0), Rc::clone)
+    }
+}
+
+/// Parts of a worker that handlers are built from.
+pub struct WorkerParts<'a> {
+    /// Cache of the worker.
+    pub cache: &'a Rc<WorkerCache>,
+    /// Upstreams of the worker.
+    pub upstreams: &'a WorkerUpstreams,
+    /// Parts of the worker that all forwards share.
+    pub forwards: &'a ForwardWorker,
 }
 
 /// Shared parts that handlers are built from.
@@ -319,8 +367,8 @@ impl SharedSite {
             shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
         });
         let authorizer = |auth: &config::ForwardAuth| {
-            let (index, upstream) = upstreams.of(&auth.forward.upstream)?;
-            Ok((AuthorizerPlan::new(auth, upstream, parts.spools), index))
+            let upstream = upstreams.of(&auth.forward.upstream)?;
+            Ok((AuthorizerPlan::new(auth, upstream, parts.spools), Arc::clone(upstream)))
         };
         let auths = site.rules.forward_auths.iter().chain(&config.rules.forward_auths);
         let authorizers = auths.map(|rule| rule.auth.as_ref().map(authorizer).transpose());
@@ -406,22 +454,34 @@ impl SharedSite {
         Ok(count)
     }
 
-    /// Creates a worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
-    pub fn handlers(
-        &self,
-        cache: &Rc<WorkerCache>,
-        upstreams: &[Rc<Upstream>],
-        overload: &Rc<Overload>,
-    ) -> Vec<Handler> {
+    /// True if this part is as [`Self::new`] would make it for the same site in a configuration that differs only in
+    /// routes of a controller.
+    pub fn stays(&self, upstreams: &UpstreamTable<'_>) -> bool {
+        let is_same = |handler: &SharedHandler| match handler {
+            SharedHandler::Respond(_) => true,
+            SharedHandler::Forward(forward) => forward.stays(upstreams),
+            // Sites of routes have no others.
+            _ => false,
+        };
+        let mut authorizers = self.authorizers.iter().flatten();
+        self.handlers.iter().all(is_same)
+            && self.error_pages.is_empty()
+            && self.ftp.is_none()
+            && authorizers.all(|(_, upstream)| upstreams.has(upstream))
+    }
+
+    /// Creates a worker's handlers, in the order of the routes.
+    pub fn handlers(&self, worker: &WorkerParts<'_>) -> Vec<Handler> {
+        let WorkerParts { cache, forwards, .. } = worker;
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
-            SharedHandler::Forward(forward) => Handler::Forward(forward.forward(cache, upstreams, overload)),
+            SharedHandler::Forward(forward) => Handler::Forward(forward.forward(worker)),
             SharedHandler::Gateway(shared, part) => {
-                Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams, overload)))
+                Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(worker)))
             }
             SharedHandler::Module(module) => {
-                Handler::Module(ModuleHandler::new(Arc::clone(module), Rc::clone(overload)))
+                Handler::Module(ModuleHandler::new(Arc::clone(module), Rc::clone(&forwards.overload)))
             }
             SharedHandler::Status(status) => Handler::Status(Arc::clone(status)),
         });
@@ -429,9 +489,9 @@ impl SharedSite {
     }
 
     /// Creates a worker's ways to the authentication servers, in the order of their rules.
-    pub fn authorizers(&self, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Vec<Option<Authorizer>> {
-        let authorizer = |(plan, index): &(Arc<AuthorizerPlan>, usize)| {
-            Authorizer::new(plan, Rc::clone(&upstreams[*index]), overload)
+    pub fn authorizers(&self, worker: &WorkerParts<'_>) -> Vec<Option<Authorizer>> {
+        let authorizer = |(plan, upstream): &(Arc<AuthorizerPlan>, Arc<SharedUpstream>)| {
+            Authorizer::new(plan, worker.upstreams.of(upstream), worker.forwards)
         };
         self.authorizers.iter().map(|plan| plan.as_ref().map(authorizer)).collect()
     }
@@ -468,17 +528,17 @@ impl SharedForward {
         cache: &dyn Fn(&config::ForwardConfig) -> Option<Arc<SharedResponseCache>>,
     ) -> io::Result<Self> {
         let HandlerParts { upstreams, spools, .. } = parts;
-        let (index, upstream) = upstreams.of(&forward.upstream)?;
+        let upstream = upstreams.of(&forward.upstream)?;
         let others = forward.splits.iter().map(|split| forward.to_other(&split.upstream));
         let others = others.map(|other| Self::new(&other, parts, SharedSplits::new(&[]), cache));
         let others: Vec<_> = others.collect::<io::Result<_>>()?;
         let mirrors = forward.mirrors.iter().map(|mirror| {
-            let (index, upstream) = upstreams.of(&mirror.upstream)?;
-            Ok((MirrorPlan::new(mirror, forward, upstream, spools), index))
+            let upstream = upstreams.of(&mirror.upstream)?;
+            Ok((MirrorPlan::new(mirror, forward, upstream, spools), Arc::clone(upstream)))
         });
         Ok(Self {
             plan: ForwardPlan::new(forward, upstream, spools),
-            upstream: index,
+            upstream: Arc::clone(upstream),
             cache: cache(forward),
             splits: (!others.is_empty()).then_some((splits, others)),
             mirrors: mirrors.collect::<io::Result<_>>()?,
@@ -491,17 +551,27 @@ impl SharedForward {
         self.cache.iter().chain(others).collect()
     }
 
+    /// True if it is as a configuration with these upstreams would make it.
+    fn stays(&self, upstreams: &UpstreamTable<'_>) -> bool {
+        let mut mirrors = self.mirrors.iter().map(|(_, upstream)| upstream);
+        let mut others = self.splits.iter().flat_map(|(_, others)| others);
+        upstreams.has(&self.upstream)
+            && self.plan.stays(&self.upstream)
+            && mirrors.all(|upstream| upstreams.has(upstream))
+            && others.all(|other| other.stays(upstreams))
+    }
+
     /// Creates a worker's part.
-    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Forward {
+    fn forward(&self, worker: &WorkerParts<'_>) -> Forward {
+        let WorkerParts { cache, upstreams, forwards } = worker;
         let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
-        let upstream = Rc::clone(&upstreams[self.upstream]);
         let splits = self.splits.as_ref().map(|(splits, others)| {
-            let others = others.iter().map(|other| other.forward(cache, upstreams, overload)).collect();
+            let others = others.iter().map(|other| other.forward(worker)).collect();
             (Arc::clone(splits), others)
         });
         let mirrors =
-            self.mirrors.iter().map(|(plan, index)| RequestMirror::new(plan, Rc::clone(&upstreams[*index]), overload));
-        let forward = Forward::new(Arc::clone(&self.plan), upstream, response_cache, Rc::clone(overload));
+            self.mirrors.iter().map(|(plan, upstream)| RequestMirror::new(plan, upstreams.of(upstream), forwards));
+        let forward = Forward::new(Arc::clone(&self.plan), upstreams.of(&self.upstream), response_cache, forwards);
         forward.with_shares(splits, mirrors.collect())
     }
 }
@@ -530,8 +600,8 @@ impl SharedGateway {
                 (ForwardPlan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
             }
             _ => {
-                let (index, upstream) = upstreams.of(&forward.upstream)?;
-                (ForwardPlan::new(forward, upstream, parts.spools), Runner::Servers(index))
+                let upstream = upstreams.of(&forward.upstream)?;
+                (ForwardPlan::new(forward, upstream, parts.spools), Runner::Servers(Arc::clone(upstream)))
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {
@@ -552,13 +622,14 @@ impl SharedGateway {
     }
 
     /// Creates a worker's `Forward` to the runner of the scripts.
-    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Forward {
+    fn forward(&self, worker: &WorkerParts<'_>) -> Forward {
+        let WorkerParts { cache, upstreams, forwards } = worker;
         let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
-        let (plan, overload) = (Arc::clone(&self.forward), Rc::clone(overload));
+        let plan = Arc::clone(&self.forward);
         match &self.runner {
-            Runner::Servers(index) => Forward::new(plan, Rc::clone(&upstreams[*index]), response_cache, overload),
+            Runner::Servers(upstream) => Forward::new(plan, upstreams.of(upstream), response_cache, forwards),
             Runner::Programs(shared) => {
-                Forward::to_programs(plan, Programs::new(Arc::clone(shared)), response_cache, overload)
+                Forward::to_programs(plan, Programs::new(Arc::clone(shared)), response_cache, forwards)
             }
         }
     }

@@ -21,7 +21,7 @@ use wire::http::Status;
 use self::route_table::ListenerRoutes;
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
-use crate::config::{HostPattern, LogFilter, RouteParts};
+use crate::config::{HostPattern, ListenerRules, LogFilter, SiteConfig};
 use crate::handler::{
     ClientGone, Encoders, ErrorPages, FtpFiles, Handler, Now, OwnedRequest, Response, ResponsePace, Routed,
 };
@@ -93,6 +93,17 @@ pub struct SiteSetup<'a> {
     pub tls: Option<u32>,
 }
 
+/// Site of a worker, for its routers.
+#[derive(Clone)]
+pub struct WorkerSite(Rc<Site>);
+
+impl WorkerSite {
+    /// Makes a site from its parts.
+    pub fn new(setup: SiteSetup<'_>) -> Self {
+        Self(Rc::new(Site::new(setup)))
+    }
+}
+
 /// Sites of all listeners. Each worker has its own router.
 pub struct Router {
     /// Sites of each listener, by its index.
@@ -134,34 +145,34 @@ struct Hosts<S> {
 
 impl Router {
     /// Makes a router for these sites. `listeners` has, for each listener, the indices of its sites.
-    pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
-        Self::with_routes(setups, listeners, None)
+    pub fn new(sites: &[(Arc<SiteConfig>, WorkerSite)], listeners: &[Vec<usize>]) -> Self {
+        Self::with_routes(sites, listeners, &[], None)
     }
 
-    /// Makes a router as [`Self::new`] does, with the routes of a controller. For each listener, they name its index in
-    /// [`RouteParts::listeners`], if it has one; the last sites are theirs.
+    /// Makes a router as [`Self::new`] does. `routes` has the routes of a controller for each listener that has any. Those
+    /// of `before` that stay are used again.
     pub fn with_routes(
-        setups: Vec<SiteSetup<'_>>,
+        sites: &[(Arc<SiteConfig>, WorkerSite)],
         listeners: &[Vec<usize>],
-        routes: Option<(&Arc<RouteParts>, &[Option<usize>])>,
+        routes: &[Option<Arc<ListenerRules>>],
+        before: Option<&Self>,
     ) -> Self {
-        let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
-        let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
-        let mut listeners = listeners
-            .iter()
-            .map(|indices| {
-                let mut hosts = Hosts::default();
-                indices.iter().for_each(|&index| hosts.add(configs[index], &sites[index]));
-                ListenerSites { hosts, routes: None }
-            })
-            .collect::<Vec<_>>();
-        if let Some((parts, indices)) = routes {
-            let of_routes: Rc<[Rc<Site>]> = sites[sites.len().saturating_sub(parts.sites.len())..].into();
-            for (listener, index) in listeners.iter_mut().zip(indices) {
-                listener.routes = index.map(|index| ListenerRoutes::new(parts, index, &of_routes));
-            }
-        }
-        let listeners = listeners.into_iter().map(Rc::new).collect();
+        let by_config: HashMap<*const SiteConfig, &Rc<Site>> = match routes.is_empty() {
+            true => HashMap::new(),
+            false => sites.iter().map(|(config, site)| (Arc::as_ptr(config), &site.0)).collect(),
+        };
+        let site_of = |config: &Arc<SiteConfig>| by_config.get(&Arc::as_ptr(config)).copied();
+        let listener = |(number, indices): (usize, &Vec<usize>)| {
+            let mut hosts = Hosts::default();
+            indices.iter().for_each(|&index| hosts.add(&sites[index].0, &sites[index].1.0));
+            let routes = routes.get(number).and_then(Option::as_ref).map(|rules| {
+                let known = before.and_then(|before| before.listeners.get(number)?.routes.as_ref());
+                let known = known.filter(|known| known.is_of(rules, site_of));
+                known.map_or_else(|| ListenerRoutes::new(rules, site_of), ListenerRoutes::clone)
+            });
+            Rc::new(ListenerSites { hosts, routes })
+        };
+        let listeners = listeners.iter().enumerate().map(listener).collect();
         Self { listeners, trusting: None, validations: None, bans: Arc::default(), locations: None, tracing: None }
     }
 

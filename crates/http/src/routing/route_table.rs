@@ -6,21 +6,34 @@ use std::sync::Arc;
 use routes::RequestView;
 
 use super::site::{self, Site};
-use crate::config::RouteParts;
+use crate::config::{ListenerRules, SiteConfig};
 use crate::handler::{Response, Routed};
 
 /// Routes of a listener, with the worker's sites.
+#[derive(Clone)]
 pub(super) struct ListenerRoutes {
-    parts: Arc<RouteParts>,
-    /// Index in [`RouteParts::listeners`].
-    index: usize,
-    /// Sites in the order of [`RouteParts::sites`].
+    rules: Arc<ListenerRules>,
+    /// Sites in the order of [`ListenerRules::sites`].
     sites: Rc<[Rc<Site>]>,
 }
 
 impl ListenerRoutes {
-    pub(super) fn new(parts: &Arc<RouteParts>, index: usize, sites: &Rc<[Rc<Site>]>) -> Self {
-        Self { parts: Arc::clone(parts), index, sites: Rc::clone(sites) }
+    /// Creates the routes; `site` finds the worker's site of a configuration.
+    pub(super) fn new<'s>(rules: &Arc<ListenerRules>, site: impl Fn(&Arc<SiteConfig>) -> Option<&'s Rc<Site>>) -> Self {
+        // Local invariant: the sites of rules are sites of their configuration.
+        let sites = rules.sites.iter().filter_map(|config| site(config).cloned()).collect();
+        Self { rules: Arc::clone(rules), sites }
+    }
+
+    /// True for these rules with the sites that `site` finds.
+    pub(super) fn is_of<'s>(
+        &self,
+        rules: &Arc<ListenerRules>,
+        site: impl Fn(&Arc<SiteConfig>) -> Option<&'s Rc<Site>>,
+    ) -> bool {
+        let is_same =
+            |(config, own): (&Arc<SiteConfig>, &Rc<Site>)| site(config).is_some_and(|now| Rc::ptr_eq(now, own));
+        Arc::ptr_eq(&self.rules, rules) && rules.sites.iter().zip(&*self.sites).all(is_same)
     }
 
     /// Site that serves a request.
@@ -28,7 +41,7 @@ impl ListenerRoutes {
     /// # Errors
     /// The response if no route has the request, or its connection is for another host.
     pub(super) fn find(&self, routed: &Routed<'_>) -> Result<&Rc<Site>, Response> {
-        let of = &self.parts.listeners[self.index];
+        let of = &*self.rules;
         if let Some(tls) = routed.tls
             && !of.table.is_same_listener(tls.server_name.as_deref().unwrap_or_default().as_bytes(), routed.host)
         {

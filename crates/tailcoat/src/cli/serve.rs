@@ -208,6 +208,8 @@ impl Serve {
             let tls_listen = if tls.certificates.is_empty() { Vec::new() } else { ftp_listen.clone() };
             sites.push(SiteConfig { listen: ftp_listen, tls_listen, tls, default: true, ftp, ..SiteConfig::default() });
         }
+        let upstreams = upstreams.into_iter().map(Arc::new).collect();
+        let sites = sites.into_iter().map(Arc::new).collect();
         let config = Config { server, upstreams, sites, access_log, ..Config::default() };
         config.validate()?;
         Ok(config)

@@ -1,6 +1,6 @@
 //! Connection to the controller: reads snapshots and changes, has the server apply them, and answers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +16,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::translate::{TranslatedRoutes, Translator, addresses_of, servers_of};
+use super::parts::{addresses_of, servers_of};
+use super::translate::{TranslatedRoutes, Translator, too_many_endpoints};
 use super::{RouteState, RoutesOrder, StateError};
 use crate::config::{ControlPlane, RouteParts, UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
 use crate::control::{ControlReply, ControlReport};
@@ -36,8 +37,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest time between two tries to connect.
 const RETRY_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Least time between two writes of the last state.
-const STORE_INTERVAL: Duration = Duration::from_secs(1);
+/// Least and longest time between two writes of the last state.
+const STORE_TIMES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Pause before the next write of the last state, as a multiple of the time that one takes. So a large state that changes
+/// all the time takes little CPU time.
+const STORE_PAUSE_FACTOR: u32 = 50;
 
 /// Bytes of a token, at most.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
@@ -60,6 +65,8 @@ pub struct ControlPlaneClient {
     /// True if the file of the last state is older than the state.
     is_unstored: bool,
     next_store: Option<Instant>,
+    /// Time from a change until the state is written.
+    store_pause: Duration,
 }
 
 /// Input and output of a connection.
@@ -97,14 +104,15 @@ impl ControlPlaneClient {
             streams: None,
             is_unstored: false,
             next_store: None,
+            store_pause: STORE_TIMES.0,
         };
         let unusable = unusable_addresses(&client.current, &client.bound);
         let translated = client.translator.translate(&client.current, &client.state, &unusable);
-        let TranslatedRoutes { parts, streams, errors, pem } = translated;
+        let TranslatedRoutes { parts, streams, errors, pem, files_in_use: _ } = translated;
         client.state.write_pem(&pem)?;
         client.errors = errors;
         client.bound = addresses(&client.current).filter(|address| !unusable.contains_key(address)).collect();
-        client.set_streams(streams);
+        client.set_streams(streams.unwrap_or_default());
         for (name, endpoints) in &client.current.endpoints {
             client.set_stream_servers(name, endpoints);
         }
@@ -234,41 +242,14 @@ impl ControlPlaneClient {
 
     /// Has the server apply a change; `None` if the server ends.
     async fn apply(&mut self, Pending { change, revision }: Pending) -> Option<Applied> {
-        let mut rejected = None;
-        if change.changes_structure() {
-            let mut target = self.current.clone();
-            target.apply(change.clone());
-            let (translated, unusable, target, translator) = {
-                let (state, bound) = (self.state.clone(), self.bound.clone());
-                let mut translator = std::mem::take(&mut self.translator);
-                // Takes CPU time, and writes files.
-                let task = spawn_blocking(move || {
-                    let unusable = unusable_addresses(&target, &bound);
-                    let translated = translator.translate(&target, &state, &unusable);
-                    let written = state.write_pem(&translated.pem);
-                    (written.map(|()| translated), unusable, target, translator)
-                });
-                task.await.ok()?
-            };
-            self.translator = translator;
-            rejected = match translated {
-                Err(error) => Some(error.to_string()),
-                Ok(TranslatedRoutes { parts, streams, errors, pem }) => {
-                    let (reply, reports) = ControlReply::channel();
-                    self.orders.send(RoutesOrder::Replace { parts: Arc::new(parts), reply }).ok()?;
-                    let failed = failure(reports).await;
-                    if failed.is_none() {
-                        self.errors = errors;
-                        self.bound = addresses(&target).filter(|address| !unusable.contains_key(address)).collect();
-                        self.state.remove_other_pem(&pem);
-                        self.set_streams(streams);
-                    }
-                    failed
-                }
-            };
-        }
+        let is_structural = change.changes_structure();
+        let endpoints: Vec<String> = change.endpoints.keys().cloned().collect();
+        let backends: BTreeSet<String> = endpoints.iter().chain(change.backends.keys()).cloned().collect();
+        self.translator.note(&change);
+        let reverse = self.current.apply(change);
+        let mut rejected = if is_structural { self.replace_routes().await? } else { None };
         if rejected.is_none() {
-            let servers = self.changed_servers(&change);
+            let servers = self.servers_of(&backends);
             if !servers.is_empty() {
                 let (reply, reports) = ControlReply::channel();
                 self.orders.send(RoutesOrder::SetServers { servers, reply }).ok()?;
@@ -276,41 +257,71 @@ impl ControlPlaneClient {
             }
         }
         if let Some(reason) = rejected {
+            self.current.apply(reverse);
+            self.translator.forget();
             let help = "the server continues with the routes before";
             self.log.warn(event("routes not applied", &[("revision", &revision), ("reason", &reason)]), help);
             let revision = self.revision.unwrap_or_default();
             return Some(Applied { revision, errors: self.errors.clone(), rejected: Some(reason) });
         }
-        for (name, endpoints) in &change.endpoints {
-            self.set_stream_servers(name, endpoints.as_deref().unwrap_or_default());
+        for name in &endpoints {
+            self.set_stream_servers(name, self.current.endpoints.get(name).map_or(&[], Vec::as_slice));
         }
-        self.current.apply(change);
         (self.revision, self.is_unstored) = (Some(revision), true);
-        self.next_store.get_or_insert_with(|| Instant::now() + STORE_INTERVAL);
+        self.next_store.get_or_insert_with(|| Instant::now() + self.store_pause);
         Some(Applied { revision, errors: self.errors.clone(), rejected: None })
     }
 
-    /// Servers of the upstreams whose backends or endpoints a change has.
-    fn changed_servers(&mut self, change: &Change) -> Vec<(String, Vec<UpstreamServer>)> {
+    /// Translates the snapshot and has the server serve by it. Returns the reason if it does not; `None` if the server ends.
+    async fn replace_routes(&mut self) -> Option<Option<String>> {
+        let (state, bound) = (self.state.clone(), self.bound.clone());
+        let (snapshot, mut translator) = (std::mem::take(&mut self.current), std::mem::take(&mut self.translator));
+        // Takes CPU time, and writes files.
+        let task = spawn_blocking(move || {
+            let unusable = unusable_addresses(&snapshot, &bound);
+            let translated = translator.translate(&snapshot, &state, &unusable);
+            let written = state.write_pem(&translated.pem).map(|()| translated);
+            (written, unusable, snapshot, translator)
+        });
+        let translated;
+        let unusable;
+        (translated, unusable, self.current, self.translator) = task.await.ok()?;
+        let TranslatedRoutes { parts, streams, errors, files_in_use, .. } = match translated {
+            Ok(translated) => translated,
+            Err(error) => return Some(Some(error.to_string())),
+        };
+        let (reply, reports) = ControlReply::channel();
+        self.orders.send(RoutesOrder::Replace { parts: Arc::new(parts), reply }).ok()?;
+        let failed = failure(reports).await;
+        if failed.is_none() {
+            self.errors = errors;
+            self.bound = addresses(&self.current).filter(|address| !unusable.contains_key(address)).collect();
+            if let Some(files) = files_in_use {
+                self.state.remove_other_pem(&files);
+            }
+            if let Some(streams) = streams {
+                self.set_streams(streams);
+            }
+        }
+        Some(failed)
+    }
+
+    /// Servers of these backends, as far as there are such.
+    fn servers_of(&mut self, backends: &BTreeSet<String>) -> Vec<(String, Vec<UpstreamServer>)> {
         let mut servers = Vec::new();
-        let names = change.backends.keys().filter(|name| !change.endpoints.contains_key(*name));
-        for name in change.endpoints.keys().chain(names) {
-            let backend = change.backends.get(name).map_or_else(|| self.current.backends.get(name), Option::as_ref);
-            let Some(backend) = backend else { continue };
-            let known = || self.current.endpoints.get(name);
-            let endpoints = change.endpoints.get(name).map_or_else(known, Option::as_ref);
-            let endpoints = endpoints.map_or(&[][..], Vec::as_slice);
-            servers.push((name.clone(), servers_of(backend, endpoints)));
+        for name in backends {
+            let Some(backend) = self.current.backends.get(name) else { continue };
+            let endpoints = self.current.endpoints.get(name).map_or(&[][..], Vec::as_slice);
             let count = endpoints.len();
+            servers.push((name.clone(), servers_of(backend, endpoints)));
             self.note_endpoints(name, count);
         }
         servers
     }
 
     fn note_endpoints(&mut self, backend: &str, count: usize) {
-        let (key, most) = (format!("backend/{backend}"), UpstreamConfig::SERVERS_MAX);
-        let reason = format!("only the first {most} endpoints are used");
-        match count > most {
+        let (key, reason) = (format!("backend/{backend}"), too_many_endpoints());
+        match count > UpstreamConfig::SERVERS_MAX {
             true => _ = self.errors.entry(key).or_insert(reason),
             false if self.errors.get(&key) == Some(&reason) => _ = self.errors.remove(&key),
             false => {}
@@ -347,8 +358,10 @@ impl ControlPlaneClient {
     async fn store(&mut self, is_end: bool) {
         self.next_store = None;
         let Some(revision) = self.revision.filter(|_| std::mem::take(&mut self.is_unstored)) else { return };
+        let began = Instant::now();
         let (state, snapshot) = (self.state.clone(), self.current.clone());
-        let stored = spawn_blocking(move || state.store(revision, &snapshot)).await;
+        let stored = spawn_blocking(move || state.store(revision, snapshot)).await;
+        self.store_pause = (began.elapsed() * STORE_PAUSE_FACTOR).clamp(STORE_TIMES.0, STORE_TIMES.1);
         if let Ok(Err(error)) = stored {
             let help =
                 "after a restart, the server begins with older routes until the controller sends the present ones";

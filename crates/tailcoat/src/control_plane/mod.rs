@@ -3,18 +3,23 @@
 //! | step | where |
 //! |---|---|
 //! | connect, read messages, answer them | `client.rs` |
-//! | routes to sites and upstreams, without input and output | `translate.rs`, `rule.rs` |
+//! | routes to sites and upstreams, without input and output | `translate.rs`, `parts.rs`, `rules.rs`, `rule.rs` |
 //! | certificates and the last state as files | `state.rs` |
 //! | listeners of other protocols | `streams.rs`, `stream_proxy/` |
 //! | apply to the running server | `server/routes.rs` |
 //!
-//! A change of endpoints alone replaces servers of upstreams. Any other change translates all routes again and goes the
-//! way of a reload, which reuses what has not changed.
+//! A change of endpoints alone replaces servers of upstreams. Any other change goes the way of a reload, in proportion to
+//! its size: it translates what has changed, and sites, upstreams and rules of listeners that stay are the same objects in
+//! the next configuration. The server, and each worker, then use again what they have made of them.
 
 mod client;
+mod parts;
 mod rule;
+mod rules;
 mod state;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod translate;
 
 use std::sync::Arc;

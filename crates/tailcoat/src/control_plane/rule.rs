@@ -376,7 +376,8 @@ fn read_options(options: &str, forward: &str) -> Result<RuleOptions, String> {
         && config.maps.is_empty()
         && config.secrets.is_empty()
         && config.cache == plain.cache;
-    let [site] = <[SiteConfig; 1]>::try_from(config.sites).map_err(|_| "the options are more than those of a site")?;
+    let sites = <[Arc<SiteConfig>; 1]>::try_from(config.sites);
+    let [site] = sites.map_err(|_| "the options are more than those of a site")?;
     // The author of a policy may be another than the operator, so a policy names no file that the server opens.
     let names_files = !site.error_pages.is_empty() || site.access_log.is_some() || site.tls != Tls::default();
     if names_files || site.ftp.is_some() || site.listen.len() != 1 {
@@ -387,7 +388,8 @@ fn read_options(options: &str, forward: &str) -> Result<RuleOptions, String> {
         return Err("the options are more than those of a site and its `forward`".to_owned());
     };
     let forward = (**forward).clone();
-    let upstreams = config.upstreams.into_iter().filter(|upstream| upstream.name != PLACEHOLDER).collect();
+    let upstreams = config.upstreams.into_iter().filter(|upstream| upstream.name != PLACEHOLDER);
+    let (upstreams, site) = (upstreams.map(Arc::unwrap_or_clone).collect(), Arc::unwrap_or_clone(site));
     Ok(RuleOptions { site: SiteConfig { listen: Vec::new(), routes: Vec::new(), ..site }, forward, upstreams })
 }
 
@@ -408,5 +410,5 @@ pub(super) fn upstream_of(name: &str, options: &str) -> Result<UpstreamConfig, S
         config.sites.len() == 1 && config.upstreams.len() == 1 && config.server == config::Config::default().server;
     let upstream = config.upstreams.into_iter().next().filter(|of| is_alone && of.servers.len() == 1);
     let upstream = upstream.ok_or("the options are more than those of an upstream")?;
-    Ok(UpstreamConfig { name: name.to_owned(), servers: Vec::new(), ..upstream })
+    Ok(UpstreamConfig { name: name.to_owned(), servers: Vec::new(), ..Arc::unwrap_or_clone(upstream) })
 }

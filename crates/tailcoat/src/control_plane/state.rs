@@ -1,6 +1,6 @@
 //! Files of the control plane: the last snapshot, and certificates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -87,11 +87,10 @@ impl RouteState {
     }
 
     /// Removes the files of certificates that are no longer in use.
-    pub(super) fn remove_other_pem(&self, files: &PemFiles) {
+    pub(super) fn remove_other_pem(&self, files: &HashSet<PathBuf>) {
         let Ok(entries) = fs::read_dir(self.pem_directory()) else { return };
         let others = entries.filter_map(Result::ok).map(|entry| entry.path());
-        let is_other =
-            |path: &PathBuf| path.extension().is_some_and(|is| is == "pem") && !files.texts.contains_key(path);
+        let is_other = |path: &PathBuf| path.extension().is_some_and(|is| is == "pem") && !files.contains(path);
         // A file that stays takes some space, and nothing uses it.
         others.filter(is_other).for_each(|path| _ = fs::remove_file(path));
     }
@@ -118,10 +117,11 @@ impl RouteState {
     ///
     /// # Errors
     /// The file cannot be written; the old one stays.
-    pub fn store(&self, revision: u64, snapshot: &Snapshot) -> Result<(), StateError> {
+    pub fn store(&self, revision: u64, snapshot: Snapshot) -> Result<(), StateError> {
         let path = self.snapshot_file();
-        let message = Message::Snapshot { version: VERSION, revision, snapshot: Box::new(snapshot.clone()) };
-        let text = String::from_utf8_lossy(&message.to_line()).into_owned();
+        let message = Message::Snapshot { version: VERSION, revision, snapshot: Box::new(snapshot) };
+        // Local invariant: JSON is UTF-8.
+        let text = String::from_utf8(message.to_line()).unwrap_or_default();
         write_private(&path, &text).map_err(|error| StateError::Io(path, error))
     }
 
@@ -154,7 +154,7 @@ mod tests {
         assert!(state.load().unwrap().is_none());
         let mut snapshot = Snapshot::default();
         snapshot.endpoints.insert("a".into(), Vec::new());
-        state.store(7, &snapshot).unwrap();
+        state.store(7, snapshot.clone()).unwrap();
         assert_eq!(state.load().unwrap(), Some((7, snapshot)));
         for text in ["", "{", "\"ping\"\n", "{\"snapshot\":{\"version\":9,\"revision\":1,\"snapshot\":{}}}"] {
             fs::write(state.snapshot_file(), text).unwrap();
@@ -171,9 +171,7 @@ mod tests {
         let (one, two) = (files.add("one".into()), files.add("two".into()));
         assert!(one != two && one == files.add("one".into()));
         state.write_pem(&files).unwrap();
-        let mut fewer = state.pem_files();
-        fewer.add("two".into());
-        state.remove_other_pem(&fewer);
+        state.remove_other_pem(&HashSet::from([two.clone()]));
         assert!(!one.exists() && fs::read_to_string(two).unwrap() == "two");
     }
 }

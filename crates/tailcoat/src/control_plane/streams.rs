@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use routes::{Listener, Protocol, Snapshot, StreamRoute, intersection, is_valid_hostname};
 
-use super::translate::addresses_of;
+use super::parts::addresses_of;
 use crate::stream_proxy::{StreamKind, StreamListener, StreamTarget, StreamTls, TlsListener};
 
 /// Translates the listeners for TLS, TCP and UDP. Addresses in `taken` have listeners for HTTP. Errors are added by kind

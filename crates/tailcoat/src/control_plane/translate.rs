@@ -1,64 +1,137 @@
-//! Translates a snapshot to sites and upstreams.
+//! Translates a snapshot to sites and upstreams. What a change does not touch stays as it was translated before.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use routes::{
-    Backend, BackendProtocol, Endpoint, Filter, Lifetime, Listener, PersistenceKind, Protocol, Regexes, Route,
-    RouteTable, Rule, Snapshot, SubjectAltName, TableEntry, intersection, is_valid_hostname,
-};
+use routes::{Change, Listener, Protocol, Regexes, Snapshot};
 
-use super::rule::{KnownOptions, RulePlace, depends_on_listener, depends_on_path, responds, site_of, upstream_of};
+use super::parts::{PartFiles, addresses_of, listener_site, servers_of, upstream};
+use super::rule::KnownOptions;
+use super::rules::{RouteUnit, RulesBuilder, RulesPlace};
 use super::state::{PemFiles, RouteState};
 use super::streams::stream_listeners;
-use crate::config::{
-    AcceptedName, Certificate, CertificateFiles, ClientCertificates, HostPattern, Listen, RouteListener, RouteParts,
-    SiteConfig, StickyCookie, Tls, UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls, WeightedSites,
-};
-use crate::stream_proxy::{StreamListener, accepted_clients};
+use crate::config::{Listen, ListenerRules, RouteParts, SiteConfig, UpstreamConfig, UpstreamServer};
+use crate::stream_proxy::StreamListener;
 
-/// Translates snapshots, one after another. It remembers what is slow to compile.
+/// Regular expressions and texts of options that are kept, at most. Beyond that they are compiled and read again.
+const COMPILED_MAX: usize = 20_000;
+
+/// Translates snapshots, one after another. It keeps the last translation, and what is slow to compile.
 #[derive(Default)]
 pub(super) struct Translator {
     regexes: Regexes,
     options: KnownOptions,
     number: u64,
+    /// Last translation; `None` translates everything.
+    known: Option<Translation>,
+    /// Changes since then.
+    changed: ChangedNames,
 }
 
 /// Result of a translation.
 pub(super) struct TranslatedRoutes {
     /// Sites and upstreams.
     pub parts: RouteParts,
-    /// Listeners for connections and datagrams.
-    pub streams: Vec<StreamListener>,
+    /// Listeners for connections and datagrams; `None` if they stay.
+    pub streams: Option<Vec<StreamListener>>,
     /// Errors by kind and name, as in [`routes::Applied::errors`].
     pub errors: BTreeMap<String, String>,
+    /// Files that may be missing.
     pub(super) pem: PemFiles,
+    /// All files in use; `None` if they stay.
+    pub(super) files_in_use: Option<HashSet<PathBuf>>,
 }
 
-/// Servers of a backend.
-pub(super) fn servers_of(backend: &Backend, endpoints: &[Endpoint]) -> Vec<UpstreamServer> {
-    let ready = endpoints.iter().filter(|endpoint| endpoint.is_ready).take(UpstreamConfig::SERVERS_MAX);
-    let server = |endpoint: &Endpoint| {
-        let port = endpoint.address.port();
-        let host = match endpoint.address.ip() {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("[{address}]"),
-        };
-        let address = match (backend.tls.is_some(), backend.protocol) {
-            (true, _) => UpstreamServerAddress::Tls(host, port),
-            (false, BackendProtocol::Http1) => UpstreamServerAddress::Tcp(host, port),
-            (false, BackendProtocol::Http2) => UpstreamServerAddress::Http2(host, port),
-        };
-        UpstreamServer { address, weight: 1, backup: false }
-    };
-    let mut servers: Vec<_> = ready.map(server).collect();
-    let mut known = HashSet::new();
-    servers.retain(|server| known.insert(server.address.clone()));
-    servers
+/// Names of what has changed since the last translation.
+#[derive(Debug, Default)]
+struct ChangedNames {
+    listeners: BTreeSet<String>,
+    routes: BTreeSet<String>,
+    backends: BTreeSet<String>,
+    endpoints: BTreeSet<String>,
+    has_stream_routes: bool,
+}
+
+/// A translation, in the parts that a later one reuses.
+#[derive(Default)]
+struct Translation {
+    backends: BTreeMap<String, TranslatedBackend>,
+    /// Backends that have more endpoints than are used.
+    overfull: BTreeSet<String>,
+    listeners: BTreeMap<String, TranslatedListener>,
+    listener_errors: BTreeMap<String, String>,
+    /// Addresses that were left out.
+    unusable: HashMap<SocketAddr, String>,
+    groups: BTreeMap<SocketAddr, TranslatedGroup>,
+    routes: BTreeMap<String, RouteUnit>,
+    /// Routes by the listeners that they name, whether there are such or not.
+    attached: HashMap<String, BTreeSet<String>>,
+    /// Routes by the backends that they name.
+    users: HashMap<String, BTreeSet<String>>,
+    stream_errors: BTreeMap<String, String>,
+}
+
+struct TranslatedBackend {
+    upstream: Result<Arc<UpstreamConfig>, String>,
+    files: Vec<PathBuf>,
+}
+
+struct TranslatedListener {
+    /// Site without addresses.
+    base: Result<SiteConfig, String>,
+    /// Site with addresses; `None` if none can be used.
+    site: Option<Arc<SiteConfig>>,
+    files: Vec<PathBuf>,
+}
+
+struct TranslatedGroup {
+    members: ListenerGroup,
+    rules: Arc<ListenerRules>,
+}
+
+/// Listeners of an address.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Clone)]
+pub(super) struct ListenerGroup {
+    pub(super) port: u16,
+    pub(super) scheme: &'static str,
+    pub(super) listeners: Vec<String>,
+}
+
+impl ChangedNames {
+    fn all_of(snapshot: &Snapshot) -> Self {
+        Self {
+            listeners: snapshot.listeners.keys().cloned().collect(),
+            routes: snapshot.routes.keys().cloned().collect(),
+            backends: snapshot.backends.keys().cloned().collect(),
+            endpoints: snapshot.endpoints.keys().cloned().collect(),
+            has_stream_routes: true,
+        }
+    }
+
+    fn add(&mut self, change: &Change) {
+        self.listeners.extend(change.listeners.keys().cloned());
+        self.routes.extend(change.routes.keys().cloned());
+        self.backends.extend(change.backends.keys().cloned());
+        self.endpoints.extend(change.endpoints.keys().cloned());
+        self.has_stream_routes |= !change.stream_routes.is_empty();
+    }
 }
 
 impl Translator {
+    /// Notes a change of the snapshot for the next translation.
+    pub(super) fn note(&mut self, change: &Change) {
+        if self.known.is_some() {
+            self.changed.add(change);
+        }
+    }
+
+    /// Forgets the last translation, because the server does not serve by it.
+    pub(super) fn forget(&mut self) {
+        (self.known, self.changed) = (None, ChangedNames::default());
+    }
+
     /// Translates a snapshot. Addresses in `unusable` are left out, because they cannot be bound.
     pub(super) fn translate(
         &mut self,
@@ -67,145 +140,125 @@ impl Translator {
         unusable: &HashMap<SocketAddr, String>,
     ) -> TranslatedRoutes {
         self.number += 1;
-        let mut work = Work {
-            snapshot,
-            parts: RouteParts { number: self.number, ..RouteParts::default() },
-            errors: BTreeMap::new(),
-            pem: state.pem_files(),
-            regexes: &mut self.regexes,
-            options: &mut self.options,
-            known_upstreams: HashSet::new(),
-            known_sites: HashMap::new(),
+        if self.regexes.count() > COMPILED_MAX {
+            self.regexes = Regexes::default();
+        }
+        if self.options.len() > COMPILED_MAX {
+            self.options.clear();
+        }
+        let changed = std::mem::take(&mut self.changed);
+        let (known, changed) = match self.known.take() {
+            Some(known) => (known, changed),
+            None => (Translation::default(), ChangedNames::all_of(snapshot)),
         };
-        work.add_backends();
-        let groups = work.add_listeners(unusable);
-        let taken = groups.iter().map(|group| group.address).collect();
-        work.add_routes(groups);
-        let streams = stream_listeners(snapshot, &taken, &mut work.errors);
-        let Work { parts, errors, pem, .. } = work;
-        TranslatedRoutes { parts, streams, errors, pem }
+        let mut work =
+            Work { snapshot, known, changed, pem: state.pem_files(), changed_groups: BTreeSet::new(), built: 0 };
+        let servers = work.translate_backends();
+        let is_regrouped = work.translate_listeners(unusable);
+        work.translate_routes();
+        work.build_rules(&mut self.regexes, &mut self.options);
+        let streams = work.translate_streams(is_regrouped);
+        let files_in_use = work.files_in_use();
+        let Work { known, pem, built, .. } = work;
+        let parts = RouteParts { number: self.number, servers, built, ..known.parts() };
+        let errors = known.errors();
+        self.known = Some(known);
+        TranslatedRoutes { parts, streams, errors, pem, files_in_use }
     }
 }
-
-/// Addresses on which a listener accepts connections.
-pub(super) fn addresses_of(listener: &Listener) -> Vec<SocketAddr> {
-    let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-    let addresses = if listener.addresses.is_empty() { &any[..] } else { &listener.addresses };
-    addresses.iter().map(|address| SocketAddr::new(*address, listener.port)).collect()
-}
-
-/// Listeners of an address.
-struct Group<'a> {
-    address: SocketAddr,
-    scheme: &'static str,
-    listeners: Vec<(&'a str, &'a Listener)>,
-}
-
-/// Site of a rule: positions of route, rule, match and backend, and the listener if it matters.
-type SiteKey = (usize, usize, Option<usize>, Option<usize>, Option<(&'static str, u16)>);
 
 struct Work<'a> {
     snapshot: &'a Snapshot,
-    parts: RouteParts,
-    errors: BTreeMap<String, String>,
+    known: Translation,
+    changed: ChangedNames,
     pem: PemFiles,
-    regexes: &'a mut Regexes,
-    options: &'a mut KnownOptions,
-    known_upstreams: HashSet<String>,
-    known_sites: HashMap<SiteKey, usize>,
+    /// Addresses whose rules must be built.
+    changed_groups: BTreeSet<SocketAddr>,
+    built: usize,
 }
 
-impl<'a> Work<'a> {
-    fn fail(&mut self, kind: &str, name: &str, reason: impl Into<String>) {
-        // The first reason counts.
-        self.errors.entry(format!("{kind}/{name}")).or_insert_with(|| reason.into());
-    }
-
-    fn add_backends(&mut self) {
-        let snapshot = self.snapshot;
-        for (name, backend) in &snapshot.backends {
-            match self.upstream(name, backend) {
-                Ok(upstream) => {
-                    let endpoints = snapshot.endpoints.get(name).map_or(&[][..], Vec::as_slice);
-                    if endpoints.len() > UpstreamConfig::SERVERS_MAX {
-                        let reason = format!("only the first {} endpoints are used", UpstreamConfig::SERVERS_MAX);
-                        self.fail("backend", name, reason);
-                    }
-                    self.parts.servers.insert(name.clone(), servers_of(backend, endpoints));
-                    self.add_upstream(upstream);
-                }
-                Err(reason) => self.fail("backend", name, reason),
+impl Work<'_> {
+    /// Translates backends that have changed. Returns the servers of those that the server may not have yet.
+    fn translate_backends(&mut self) -> HashMap<String, Arc<[UpstreamServer]>> {
+        let mut servers = HashMap::new();
+        for name in self.changed.backends.iter().chain(&self.changed.endpoints) {
+            let count = self.snapshot.endpoints.get(name).map_or(0, Vec::len);
+            match self.snapshot.backends.contains_key(name) && count > UpstreamConfig::SERVERS_MAX {
+                true => _ = self.known.overfull.insert(name.clone()),
+                false => _ = self.known.overfull.remove(name),
             }
         }
-    }
-
-    fn add_upstream(&mut self, upstream: UpstreamConfig) {
-        if self.known_upstreams.insert(upstream.name.clone()) {
-            self.parts.upstreams.push(upstream);
-        }
-    }
-
-    fn upstream(&mut self, name: &str, backend: &Backend) -> Result<UpstreamConfig, String> {
-        let mut upstream = upstream_of(name, &backend.options)?;
-        if let Some(tls) = &backend.tls {
-            upstream.expects_tls = true;
-            let certificate = tls.client_certificate.as_ref().map(|own| self.certificate(own)).transpose()?;
-            let authorities = tls.authorities.as_ref().map(|text| self.authorities(text)).transpose()?;
-            let accepted = tls.subject_alt_names.iter().map(|name| match name {
-                SubjectAltName::Dns(name) => AcceptedName::Dns(name.clone()),
-                SubjectAltName::Uri(uri) => AcceptedName::Uri(uri.clone()),
+        for name in &self.changed.backends {
+            let before = self.known.backends.remove(name).and_then(|before| before.upstream.ok());
+            let after = self.snapshot.backends.get(name).map(|backend| {
+                let mut files = PartFiles { pem: &mut self.pem, used: Vec::new() };
+                let upstream = upstream(name, backend, &mut files);
+                let endpoints = self.snapshot.endpoints.get(name).map_or(&[][..], Vec::as_slice);
+                servers.insert(name.clone(), servers_of(backend, endpoints).into());
+                let same = |new: &UpstreamConfig| before.as_ref().filter(|before| ***before == *new);
+                let upstream = upstream.map(|new| same(&new).map_or_else(|| Arc::new(new), Arc::clone));
+                TranslatedBackend { upstream, files: files.used }
             });
-            upstream.tls = UpstreamTls {
-                authorities,
-                server_name: Some(tls.hostname.clone()),
-                certificate,
-                accepted_names: accepted.collect(),
-                ..UpstreamTls::default()
-            };
-        }
-        if let Some(persistence) = &backend.persistence {
-            if persistence.kind == PersistenceKind::Header {
-                return Err("session persistence by a header field is not supported".to_owned());
+            // Rules say whether their backends exist.
+            if before.is_some() != after.as_ref().is_some_and(|after| after.upstream.is_ok()) {
+                self.changed.routes.extend(self.known.users.get(name).into_iter().flatten().cloned());
             }
-            let seconds = persistence.absolute_timeout_seconds;
-            let age_max = seconds.filter(|_| persistence.lifetime == Lifetime::Permanent);
-            upstream.sticky = Some(Box::new(StickyCookie {
-                name: persistence.name.clone(),
-                key_file: None,
-                age_max: age_max.map(std::time::Duration::from_secs),
-                path: persistence.path.clone().unwrap_or_else(|| "/".to_owned()),
-                domain: None,
-                is_secure: None,
-                is_http_only: true,
-                same_site: "lax",
-            }));
+            if let Some(after) = after {
+                self.known.backends.insert(name.clone(), after);
+            }
         }
-        Ok(upstream)
+        servers
     }
 
-    /// Writes a certificate to a file, if it is valid.
-    fn certificate(&mut self, of: &routes::Certificate) -> Result<CertificateFiles, String> {
-        Certificate::from_pem(of.chain.as_bytes(), of.key.as_bytes()).map_err(|fault| fault.to_string())?;
-        let path = self.pem.add(format!("{}\n{}", of.key.trim_end(), of.chain));
-        Ok(CertificateFiles { certificate: path.clone(), key: path, ocsp: None })
-    }
-
-    fn authorities(&mut self, text: &str) -> Result<std::path::PathBuf, String> {
-        if !text.contains("-----BEGIN CERTIFICATE-----") {
-            return Err("there is no CA certificate".to_owned());
+    /// Translates listeners that have changed, and groups all by address. Returns true if there are new groups.
+    fn translate_listeners(&mut self, unusable: &HashMap<SocketAddr, String>) -> bool {
+        if self.changed.listeners.is_empty() && self.known.unusable == *unusable {
+            return false;
         }
-        Ok(self.pem.add(text.to_owned()))
+        self.known.unusable.clone_from(unusable);
+        let is_http = |listener: &&Listener| listener.protocol.is_http();
+        for name in &self.changed.listeners {
+            self.changed.routes.extend(self.known.attached.get(name).into_iter().flatten().cloned());
+            self.known.listeners.remove(name);
+            if let Some(listener) = self.snapshot.listeners.get(name).filter(is_http) {
+                let mut files = PartFiles { pem: &mut self.pem, used: Vec::new() };
+                let base = listener_site(listener, &mut files);
+                self.known.listeners.insert(name.clone(), TranslatedListener { base, site: None, files: files.used });
+            }
+        }
+        let mut before = std::mem::take(&mut self.known.groups);
+        for (address, members) in self.group_listeners() {
+            let is_same = |before: &TranslatedGroup| before.members == members;
+            let has_changed = members.listeners.iter().any(|name| self.changed.listeners.contains(name));
+            let rules = match before.remove(&address).filter(|before| !has_changed && is_same(before)) {
+                Some(before) => before.rules,
+                None => {
+                    self.changed_groups.insert(address);
+                    Arc::default()
+                }
+            };
+            self.known.groups.insert(address, TranslatedGroup { members, rules });
+        }
+        true
     }
 
-    /// Adds the site of each listener; returns the listeners by address.
-    fn add_listeners(&mut self, unusable: &HashMap<SocketAddr, String>) -> Vec<Group<'a>> {
-        let mut groups: BTreeMap<SocketAddr, Group<'a>> = BTreeMap::new();
+    /// Groups listeners by address, and gives each site its addresses.
+    fn group_listeners(&mut self) -> BTreeMap<SocketAddr, ListenerGroup> {
         let snapshot = self.snapshot;
-        for (name, listener) in snapshot.listeners.iter().filter(|(_, listener)| listener.protocol.is_http()) {
-            let site = match self.listener_site(listener) {
-                Ok(site) => site,
+        let (built, Translation { listeners, listener_errors, unusable, attached, .. }) =
+            (&mut self.built, &mut self.known);
+        listener_errors.clear();
+        // The first reason counts.
+        let mut fail = |name: &str, reason: String| _ = listener_errors.entry(name.to_owned()).or_insert(reason);
+        let mut groups: BTreeMap<SocketAddr, ListenerGroup> = BTreeMap::new();
+        let mut hostnames: HashSet<(SocketAddr, Option<&str>)> = HashSet::new();
+        for (name, translated) in listeners {
+            // Local invariant: changed names were translated again.
+            let Some(listener) = snapshot.listeners.get(name) else { continue };
+            let base = match &translated.base {
+                Ok(base) => base,
                 Err(reason) => {
-                    self.fail("listener", name, reason);
+                    fail(name, reason.clone());
                     continue;
                 }
             };
@@ -213,213 +266,172 @@ impl<'a> Work<'a> {
             let mut listen = Vec::new();
             for address in addresses_of(listener) {
                 if let Some(reason) = unusable.get(&address) {
-                    self.fail("listener", name, reason.clone());
+                    fail(name, reason.clone());
                     continue;
                 }
-                let group = groups.entry(address).or_insert_with(|| Group { address, scheme, listeners: Vec::new() });
+                let new = || ListenerGroup { port: address.port(), scheme, listeners: Vec::new() };
+                let group = groups.entry(address).or_insert_with(new);
                 if group.scheme != scheme {
-                    self.fail("listener", name, format!("another listener of {address} has another protocol"));
-                } else if group.listeners.iter().any(|(_, other)| other.hostname == listener.hostname) {
-                    self.fail("listener", name, format!("another listener of {address} has the same host name"));
+                    fail(name, format!("another listener of {address} has another protocol"));
+                } else if !hostnames.insert((address, listener.hostname.as_deref())) {
+                    fail(name, format!("another listener of {address} has the same host name"));
                 } else {
-                    group.listeners.push((name.as_str(), listener));
+                    group.listeners.push(name.clone());
                     listen.push(Listen::Tcp(address));
                 }
             }
-            if !listen.is_empty() {
-                let tls_listen = if scheme == "https" { listen.clone() } else { Vec::new() };
-                self.parts.sites.push(SiteConfig { listen, tls_listen, ..site });
+            let before = translated.site.take();
+            if before.as_ref().map_or(&[][..], |site| &site.listen) != listen {
+                // Its routes have sites and errors by the addresses that it has.
+                self.changed.routes.extend(attached.get(name).into_iter().flatten().cloned());
             }
-        }
-        groups.into_values().filter(|group| !group.listeners.is_empty()).collect()
-    }
-
-    /// Site of a listener, without its addresses. It has no routes: those of the table come before.
-    fn listener_site(&mut self, listener: &Listener) -> Result<SiteConfig, String> {
-        if let Some(hostname) = listener.hostname.as_ref().filter(|hostname| !is_valid_hostname(hostname)) {
-            return Err(format!("{hostname:?} is no host name"));
-        }
-        let names = listener.hostname.iter().map(|name| match name.strip_prefix('*') {
-            Some(suffix) => HostPattern::Suffix(suffix.to_owned()),
-            None => HostPattern::Exact(name.clone()),
-        });
-        let mut site = SiteConfig { names: names.collect(), ..SiteConfig::default() };
-        if listener.protocol == Protocol::Https {
-            let mut certificates = Vec::new();
-            for certificate in &listener.certificates {
-                certificates.push(self.certificate(certificate)?);
-            }
-            if certificates.is_empty() {
-                return Err("there is no certificate".to_owned());
-            }
-            let client_certificates = match &listener.client_validation {
-                None => None,
-                Some(validation) => Some(ClientCertificates {
-                    authorities: self.authorities(&validation.authorities)?,
-                    accepts: accepted_clients(validation),
-                }),
-            };
-            site.tls = Tls { certificates, client_certificates, ..Tls::default() };
-        }
-        Ok(site)
-    }
-
-    fn add_routes(&mut self, groups: Vec<Group<'a>>) {
-        let snapshot = self.snapshot;
-        let mut attached: HashMap<&str, Vec<(usize, &str, &Route)>> = HashMap::new();
-        for (index, (name, route)) in snapshot.routes.iter().enumerate() {
-            for listener in &route.listeners {
-                if !snapshot.listeners.get(listener).is_some_and(|listener| listener.protocol.is_http()) {
-                    self.fail("route", name, format!("there is no listener {listener} for HTTP"));
-                }
-                attached.entry(listener).or_default().push((index, name.as_str(), route));
-            }
-        }
-        for group in groups {
-            let mut targets = Vec::new();
-            let mut known: HashMap<(usize, usize, Option<usize>), Option<u32>> = HashMap::new();
-            let mut entries = Vec::new();
-            for (listener_name, listener) in &group.listeners {
-                for (index, name, route) in attached.get(listener_name).into_iter().flatten() {
-                    let (listener, route) = (*listener, *route);
-                    let hostnames = hostnames(listener, route);
-                    if hostnames.is_empty() {
-                        self.fail("route", name, format!("no host name is also one of the listener {listener_name}"));
-                    }
-                    for (at, rule) in route.rules.iter().enumerate() {
-                        let place = (*index, *name, at, rule);
-                        self.add_rule(place, listener, &hostnames, &group, (&mut targets, &mut known, &mut entries));
-                    }
-                }
-            }
-            let listeners = group.listeners.iter().map(|(_, listener)| listener.hostname.as_deref());
-            match RouteTable::new(listeners, entries.iter().copied(), self.regexes) {
-                Ok(table) => {
-                    self.parts.listeners.push(RouteListener { listen: Listen::Tcp(group.address), table, targets });
-                }
-                // Local invariant: each match was checked.
-                Err(reason) => self.fail("listener", group.listeners[0].0, reason),
-            }
-        }
-    }
-
-    #[allow(clippy::type_complexity, reason = "parts of one loop")]
-    fn add_rule(
-        &mut self,
-        (index, name, at, rule): (usize, &'a str, usize, &'a Rule),
-        listener: &'a Listener,
-        hostnames: &[Option<&'a str>],
-        group: &Group<'a>,
-        (targets, known, entries): (
-            &mut Vec<WeightedSites>,
-            &mut HashMap<(usize, usize, Option<usize>), Option<u32>>,
-            &mut Vec<TableEntry<'a>>,
-        ),
-    ) {
-        static ANY: routes::Match =
-            routes::Match { path: None, method: None, headers: Vec::new(), query: Vec::new(), grpc: None };
-        let matches = if rule.matches.is_empty() { std::slice::from_ref(&ANY) } else { rule.matches.as_slice() };
-        let filters = rule.filters.iter().chain(rule.backends.iter().flat_map(|backend| &backend.filters));
-        let depends = depends_on_path(&filters.collect::<Vec<_>>());
-        let created = self.snapshot.routes.get(name).map_or(0, |route| route.created);
-        for (position, of) in matches.iter().enumerate() {
-            if let Err(reason) = of.check(self.regexes) {
-                self.fail("route", name, format!("rule {at}: {reason}"));
-                continue;
-            }
-            let key = (index, at, depends.then_some(position));
-            let target = match known.get(&key) {
-                Some(target) => *target,
+            translated.site = match before.filter(|site| site.listen == listen) {
+                None if listen.is_empty() => None,
                 None => {
-                    let made = self.target((index, name, at, rule), depends.then_some((position, of)), group);
-                    let target = made.map(|target| {
-                        targets.push(target);
-                        (targets.len() - 1) as u32
-                    });
-                    known.insert(key, target);
-                    target
+                    *built += 1;
+                    let tls_listen = if scheme == "https" { listen.clone() } else { Vec::new() };
+                    Some(Arc::new(SiteConfig { listen, tls_listen, ..base.clone() }))
                 }
+                known => known,
             };
-            let Some(target) = target else { continue };
-            entries.extend(hostnames.iter().map(|hostname| TableEntry {
-                listener: listener.hostname.as_deref(),
-                hostname: *hostname,
-                of,
-                age: (created, name),
-                position: (at, position),
-                target,
-            }));
+        }
+        groups
+    }
+
+    /// Prepares routes that have changed, and finds the addresses whose rules they change.
+    fn translate_routes(&mut self) {
+        let snapshot = self.snapshot;
+        let Translation { routes, attached, users, groups, .. } = &mut self.known;
+        let remove = |of: &mut HashMap<String, BTreeSet<String>>, key: &str, name: &str| {
+            let Some(names) = of.get_mut(key) else { return };
+            names.remove(name);
+            if names.is_empty() {
+                of.remove(key);
+            }
+        };
+        for name in &self.changed.routes {
+            let before = routes.remove(name);
+            let route = snapshot.routes.get(name);
+            for listener in before.iter().flat_map(|before| &before.listeners) {
+                remove(attached, listener, name);
+            }
+            for backend in before.iter().flat_map(|before| &before.backends) {
+                remove(users, backend, name);
+            }
+            let of_before = before.iter().flat_map(|before| &before.listeners);
+            for listener in of_before.chain(route.iter().flat_map(|route| &route.listeners)) {
+                let addresses = snapshot.listeners.get(listener).map(addresses_of).unwrap_or_default();
+                self.changed_groups.extend(addresses.into_iter().filter(|address| groups.contains_key(address)));
+            }
+            let Some(route) = route else { continue };
+            let mut unit = RouteUnit::new(route, before);
+            for listener in &unit.listeners {
+                if !snapshot.listeners.get(listener).is_some_and(|listener| listener.protocol.is_http()) {
+                    unit.error.get_or_insert_with(|| format!("there is no listener {listener} for HTTP"));
+                }
+                attached.entry(listener.clone()).or_default().insert(name.clone());
+            }
+            for backend in &unit.backends {
+                users.entry(backend.clone()).or_default().insert(name.clone());
+            }
+            routes.insert(name.clone(), unit);
         }
     }
 
-    /// Sites of a rule, by the weight of their backends; `None` if a filter is not valid.
-    fn target(
-        &mut self,
-        (index, name, at, rule): (usize, &str, usize, &'a Rule),
-        matched: Option<(usize, &'a routes::Match)>,
-        group: &Group<'a>,
-    ) -> Option<WeightedSites> {
-        let mut sites = WeightedSites::default();
-        let own_response = rule.filters.iter().any(responds) || rule.error.is_some();
-        let used = rule.backends.iter().enumerate().filter(|(_, backend)| backend.weight > 0 && !own_response);
-        let used: Vec<_> = used.map(|(index, backend)| (Some(index), Some(backend), backend.weight)).collect();
-        let used = if used.is_empty() { vec![(None, None, 1)] } else { used };
-        for (backend_index, backend, weight) in used {
-            let filters: Vec<&Filter> =
-                rule.filters.iter().chain(backend.iter().flat_map(|backend| &backend.filters)).collect();
-            let listener = depends_on_listener(&filters).then_some((group.scheme, group.address.port()));
-            let key = (index, at, matched.map(|(position, _)| position), backend_index, listener);
-            if let Some(site) = self.known_sites.get(&key) {
-                sites.push(weight, *site);
+    /// Builds the rules of addresses whose listeners or routes have changed.
+    fn build_rules(&mut self, regexes: &mut Regexes, options: &mut KnownOptions) {
+        let Translation { backends, routes, attached, groups, listener_errors, .. } = &mut self.known;
+        let is_backend = |name: &str| backends.get(name).is_some_and(|backend| backend.upstream.is_ok());
+        // Addresses with the same listeners share their rules.
+        let mut built: BTreeMap<ListenerGroup, Arc<ListenerRules>> = BTreeMap::new();
+        for address in &self.changed_groups {
+            let Some(group) = groups.get_mut(address) else { continue };
+            if let Some(rules) = built.get(&group.members) {
+                group.rules = Arc::clone(rules);
                 continue;
             }
-            let upstreams = &self.known_upstreams;
-            let is_backend = |name: &str| upstreams.contains(name);
-            let place = RulePlace {
-                path: matched.and_then(|(_, of)| of.path.as_ref()),
-                scheme: group.scheme,
-                port: group.address.port(),
-                is_backend: &is_backend,
-            };
-            let usable = backend.map(|backend| backend.backend.as_str()).filter(|name| is_backend(name));
-            let made = site_of(rule, &filters, usable, &place, self.options);
-            let (mut site, upstreams) = match made {
-                Ok(made) => made,
-                Err(reason) => {
-                    self.fail("route", name, format!("rule {at}: {reason}"));
-                    return None;
-                }
-            };
-            if let Some(backend) = backend.filter(|_| usable.is_none()) {
-                self.fail("route", name, format!("rule {at}: there is no backend {}", backend.backend));
+            let place = RulesPlace { snapshot: self.snapshot, is_backend: &is_backend, group: &group.members };
+            let mut builder = RulesBuilder::new(place, routes, regexes, options);
+            for listener in &group.members.listeners {
+                builder.add_listener(listener, attached.get(listener).into_iter().flatten());
             }
-            upstreams.into_iter().for_each(|upstream| self.add_upstream(upstream));
-            site.names = vec![HostPattern::Exact(site_name(name, at, key))];
-            self.parts.sites.push(site);
-            let site = self.parts.sites.len() - 1;
-            self.known_sites.insert(key, site);
-            sites.push(weight, site);
+            self.built += builder.built();
+            match builder.finish() {
+                Ok(rules) => group.rules = Arc::new(rules),
+                // Local invariant: each match was checked.
+                Err(reason) => {
+                    let name = group.members.listeners.first().cloned().unwrap_or_default();
+                    listener_errors.entry(name).or_insert(reason);
+                    group.rules = Arc::default();
+                }
+            }
+            built.insert(group.members.clone(), Arc::clone(&group.rules));
         }
-        Some(sites)
+        for name in &self.changed.routes {
+            routes.entry(name.clone()).and_modify(|unit| unit.before.clear());
+        }
+    }
+
+    /// Translates listeners for connections and datagrams, unless they stay.
+    fn translate_streams(&mut self, is_regrouped: bool) -> Option<Vec<StreamListener>> {
+        if !is_regrouped && !self.changed.has_stream_routes && self.changed.backends.is_empty() {
+            return None;
+        }
+        let taken = self.known.groups.keys().copied().collect();
+        self.known.stream_errors.clear();
+        Some(stream_listeners(self.snapshot, &taken, &mut self.known.stream_errors))
+    }
+
+    /// All files of certificates and CAs; `None` if no change can have removed one.
+    fn files_in_use(&self) -> Option<HashSet<PathBuf>> {
+        if self.changed.listeners.is_empty() && self.changed.backends.is_empty() {
+            return None;
+        }
+        let of_backends = self.known.backends.values().flat_map(|backend| &backend.files);
+        let of_listeners = self.known.listeners.values().flat_map(|listener| &listener.files);
+        Some(of_backends.chain(of_listeners).cloned().collect())
     }
 }
 
-/// Name of a rule's site, in metrics and logs: no other site has it.
-fn site_name(route: &str, rule: usize, (_, _, matched, backend, listener): SiteKey) -> String {
-    let mut name = format!("{route}/{rule}");
-    let matched = matched.map(|matched| format!(" match {matched}"));
-    let backend = backend.filter(|backend| *backend > 0).map(|backend| format!(" backend {backend}"));
-    let listener = listener.map(|(scheme, port)| format!(" {scheme} {port}"));
-    [matched, backend, listener].into_iter().flatten().for_each(|part| name.push_str(&part));
-    name
+impl Translation {
+    /// Sites, upstreams and rules.
+    fn parts(&self) -> RouteParts {
+        let of_listeners = self.listeners.values().filter_map(|listener| listener.site.as_ref());
+        let of_rules = self.routes.values().flat_map(|unit| unit.sites.values());
+        let backends = self.backends.values().filter_map(|backend| backend.upstream.as_ref().ok());
+        let mut upstreams: Vec<_> = backends.cloned().collect();
+        let mut names: HashSet<&str> = HashSet::new();
+        let named_by_options = self.routes.values().flat_map(|unit| &unit.upstreams);
+        upstreams.extend(named_by_options.filter(|upstream| names.insert(&upstream.name)).cloned());
+        let listeners = self.groups.iter().map(|(address, group)| (Listen::Tcp(*address), Arc::clone(&group.rules)));
+        RouteParts {
+            sites: of_listeners.chain(of_rules).cloned().collect(),
+            upstreams,
+            listeners: listeners.collect(),
+            ..RouteParts::default()
+        }
+    }
+
+    /// Errors by kind and name.
+    fn errors(&self) -> BTreeMap<String, String> {
+        let backends = self.backends.iter().filter_map(|(name, of)| Some((name, of.upstream.as_ref().err()?)));
+        let mut errors: BTreeMap<_, _> =
+            backends.map(|(name, reason)| (format!("backend/{name}"), reason.clone())).collect();
+        for name in &self.overfull {
+            errors.entry(format!("backend/{name}")).or_insert_with(too_many_endpoints);
+        }
+        let listeners = self.listener_errors.iter();
+        errors.extend(listeners.map(|(name, reason)| (format!("listener/{name}"), reason.clone())));
+        let routes = self.routes.iter().filter_map(|(name, unit)| Some((name, unit.error.as_ref()?)));
+        errors.extend(routes.map(|(name, reason)| (format!("route/{name}"), reason.clone())));
+        for (key, reason) in &self.stream_errors {
+            errors.entry(key.clone()).or_insert_with(|| reason.clone());
+        }
+        errors
+    }
 }
 
-/// Host names of a route on a listener; `None` is any.
-fn hostnames<'a>(listener: &'a Listener, route: &'a Route) -> Vec<Option<&'a str>> {
-    let of_listener = listener.hostname.as_deref();
-    if route.hostnames.is_empty() {
-        return vec![of_listener];
-    }
-    let names = route.hostnames.iter().filter(|name| is_valid_hostname(name));
-    names.filter_map(|name| intersection(of_listener, name)).map(Some).collect()
+/// Error of a backend that has more endpoints than are used.
+pub(super) fn too_many_endpoints() -> String {
+    format!("only the first {} endpoints are used", UpstreamConfig::SERVERS_MAX)
 }

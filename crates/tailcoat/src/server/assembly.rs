@@ -1,6 +1,7 @@
 //! Turns a checked configuration into everything that workers share of it.
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +11,7 @@ use super::ServerStartError;
 use super::listeners::Listeners;
 use super::memory::memory_bytes;
 use crate::acme;
-use crate::config::{AccessLog, Config};
+use crate::config::{AccessLog, Config, UpstreamConfig};
 use crate::confinement::Confined;
 use crate::connection::{
     Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QlogTraces, QuicKeys, QuicSettings,
@@ -114,9 +115,18 @@ pub(super) struct Changes {
     pub(super) certificates: acme::AcmePlan,
 }
 
+/// Extent to which a configuration may differ from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeExtent {
+    /// Any part, and the files that it names.
+    Any,
+    /// Routes of a controller alone. What stays is used again without a look at its files.
+    Routes,
+}
+
 impl Assembly {
     /// Assembles a configuration and opens all that it names, except listeners. It changes nothing that is in use.
-    /// Unchanged parts of `reused` keep their state. Modules that compile longer than `patience`
+    /// Unchanged parts of the configuration before keep their state. Modules that compile longer than `patience`
     /// start to serve later.
     ///
     /// # Errors
@@ -124,9 +134,10 @@ impl Assembly {
     pub(super) fn new(
         mut config: Config,
         lasting: &Lasting,
-        reused: Option<&Self>,
+        before: Option<(&Self, ChangeExtent)>,
         patience: Patience,
     ) -> Result<(Self, Changes), ServerStartError> {
+        let reused = before.map(|(reused, _)| reused);
         let Lasting { store, server_log, .. } = lasting;
         // Connections need most of them.
         config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
@@ -138,7 +149,11 @@ impl Assembly {
         let is_automatic =
             acme::place_certificates(&mut config).map_err(ServerStartError::at("cannot store certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
-        let upstreams = reuse_upstreams(&config, server_log, reused)?;
+        let unchanged = match before {
+            Some((before, ChangeExtent::Routes)) => before.unchanged_sites(&config),
+            _ => Vec::new(),
+        };
+        let upstreams = reuse_upstreams(&config, server_log, before)?;
         if let Some(routes) = &config.routes {
             upstreams.iter().for_each(|upstream| upstream.set_first_servers(routes));
         }
@@ -156,9 +171,10 @@ impl Assembly {
             // If another thread has set one meanwhile, this one is dropped and its threads end.
             let _ = lasting.spawner.set(spawner);
         }
+        let table = UpstreamTable::new(&upstreams);
         let parts = HandlerParts {
             store,
-            upstreams: &UpstreamTable::new(&upstreams),
+            upstreams: &table,
             modules: &modules,
             log: server_log,
             observer: &lasting.observer,
@@ -166,18 +182,28 @@ impl Assembly {
             spools: &lasting.spools,
             disk: &lasting.disk,
         };
-        let known = Self::sites_by_name(reused);
+        let known = OnceCell::new();
         let mut sites: Vec<Arc<SharedSite>> = Vec::with_capacity(config.sites.len());
-        for site in &config.sites {
-            let known = known.get(&(site.names.as_slice(), site.listen.as_slice())).copied();
-            let shared = SharedSite::new(site, &config, parts, known, &sites);
-            sites.push(Arc::new(shared.map_err(ServerStartError::at("cannot set up a site"))?));
+        for (index, site) in config.sites.iter().enumerate() {
+            let before = unchanged.get(index).copied().flatten();
+            let same = before.and_then(|before| reused?.parts.sites.get(before)).filter(|same| same.stays(&table));
+            sites.push(match same {
+                Some(same) => Arc::clone(same),
+                None => {
+                    let by_name = || known.get_or_init(|| Self::sites_by_name(reused, &unchanged));
+                    let named = || by_name().get(&(site.names.as_slice(), site.listen.as_slice())).copied();
+                    let itself = before.and_then(|before| reused?.parts.sites.get(before));
+                    let known = itself.map(|site| &**site).or_else(named);
+                    let shared = SharedSite::new(site, &config, parts, known, &sites);
+                    Arc::new(shared.map_err(ServerStartError::at("cannot set up a site"))?)
+                }
+            });
         }
         let known = reused.map(|reused| &*reused.parts.rules);
-        let rules = AllRules::new(&config, server_log, &lasting.challenge_secret, known);
+        let rules = AllRules::with_unchanged(&config, server_log, &lasting.challenge_secret, known, &unchanged);
         let rules = rules.map(Arc::new).map_err(ServerStartError::at("cannot set up access rules and rate limits"))?;
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
-        let tls = AllTls::new(&config, &tickets, reused.map(|reused| &reused.tls));
+        let tls = AllTls::with_unchanged(&config, &tickets, reused.map(|reused| &reused.tls), &unchanged);
         let tls = tls.map_err(ServerStartError::at("cannot load certificate"))?;
         if !tls.sites().is_empty() {
             let prepared = lasting.tickets.prepare().map_err(io::Error::other);
@@ -197,13 +223,23 @@ impl Assembly {
         Ok((assembly, Changes { logs, certificates }))
     }
 
-    /// Sites of `reused`, by their names and addresses.
+    /// Sites of `reused`, by their names and addresses, except those that are unchanged.
     #[allow(clippy::type_complexity, reason = "used once")]
-    fn sites_by_name(
-        reused: Option<&Self>,
-    ) -> HashMap<(&[crate::config::HostPattern], &[crate::config::Listen]), &SharedSite> {
+    fn sites_by_name<'r>(
+        reused: Option<&'r Self>,
+        unchanged: &[Option<usize>],
+    ) -> HashMap<(&'r [crate::config::HostPattern], &'r [crate::config::Listen]), &'r SharedSite> {
+        let unchanged: HashSet<usize> = unchanged.iter().flatten().copied().collect();
         let sites = reused.into_iter().flat_map(|reused| reused.parts.config.sites.iter().zip(&reused.parts.sites));
-        sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
+        let changed = sites.enumerate().filter(|(index, _)| !unchanged.contains(index)).map(|(_, site)| site);
+        changed.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
+    }
+
+    /// Index here of each site of a configuration that is the same; `None` for others.
+    fn unchanged_sites(&self, config: &Config) -> Vec<Option<usize>> {
+        let before = self.parts.config.sites.iter().enumerate();
+        let before: HashMap<_, _> = before.map(|(index, site)| (Arc::as_ptr(site), index)).collect();
+        config.sites.iter().map(|site| before.get(&Arc::as_ptr(site)).copied()).collect()
     }
 
     /// Sites with TLS, each with its first name.
@@ -216,19 +252,25 @@ impl Assembly {
     pub(super) fn generation(&self, listeners: &Listeners, workers: usize, lasting: &Lasting) -> GenerationPlan {
         let config = &self.parts.config;
         let mut listener_sites = vec![Vec::new(); listeners.count()];
-        let mut listener_routes = vec![None; listeners.count()];
-        let of_routes = config.routes.iter().flat_map(|routes| routes.listeners.iter().enumerate());
-        let of_routes: HashMap<_, _> = of_routes.map(|(index, listener)| (&listener.listen, index)).collect();
+        let mut listener_routes = Vec::new();
+        if config.routes.is_some() {
+            listener_routes.resize(listeners.count(), None);
+        }
+        let of_routes = config.routes.iter().flat_map(|routes| &routes.listeners);
+        let of_routes: HashMap<_, _> = of_routes.map(|(listen, rules)| (listen, rules)).collect();
+        let (tls, takes_fingerprints) = (self.tls.listeners(config), config.takes_fingerprints());
         let mut states = vec![ListenerState { is_retired: true, ..ListenerState::default() }; listeners.count()];
         for (number, plan) in listeners.plans() {
             listener_sites[usize::from(number)].clone_from(&plan.sites);
-            listener_routes[usize::from(number)] = of_routes.get(&plan.listen).copied();
-            let tls = self.tls.listener(config, &plan.listen);
+            if let Some(rules) = of_routes.get(&plan.listen) {
+                listener_routes[usize::from(number)] = Some(Arc::clone(rules));
+            }
+            let tls = tls.get(&plan.listen).cloned();
             let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
             let quic = quic.and_then(|tls| {
                 let congestion = config.server.quic_congestion_control;
                 let (keys, limits, traces) = (&lasting.quic_keys, &config.limits, &lasting.qlog);
-                QuicSettings::new(keys, Arc::clone(tls), limits, congestion, traces, config.takes_fingerprints())
+                QuicSettings::new(keys, Arc::clone(tls), limits, congestion, traces, takes_fingerprints)
             });
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
@@ -275,13 +317,15 @@ impl Assembly {
 fn reuse_upstreams(
     config: &Config,
     log: &ServerLog,
-    reused: Option<&Assembly>,
+    before: Option<(&Assembly, ChangeExtent)>,
 ) -> Result<Vec<Arc<SharedUpstream>>, ServerStartError> {
-    let reused = reused.map_or(&[][..], |reused| &reused.parts.upstreams);
+    let reused = before.map_or(&[][..], |(reused, _)| &reused.parts.upstreams);
+    let looks_at_files = before.is_none_or(|(_, extent)| extent == ChangeExtent::Any);
     let known: HashMap<&str, &Arc<SharedUpstream>> = reused.iter().map(|known| (known.name(), known)).collect();
     let upstreams = config.upstreams.iter();
-    let reuse = |upstream: &crate::config::UpstreamConfig| {
-        SharedUpstream::reuse(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
+    let reuse = |upstream: &Arc<UpstreamConfig>| match known.get(upstream.name.as_str()).copied() {
+        Some(known) if !looks_at_files && known.is_of(upstream) => Ok(Arc::clone(known)),
+        known => SharedUpstream::reuse(upstream, log.clone(), known),
     };
     let upstreams: Result<_, _> = upstreams.map(reuse).collect();
     upstreams.map_err(io::Error::other).map_err(ServerStartError::at("cannot set up an upstream"))
@@ -289,16 +333,25 @@ fn reuse_upstreams(
 
 /// Opens the access logs that are new; returns the log of each site.
 fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<Option<LogId>>), ServerStartError> {
-    let chosen: Vec<Option<&AccessLog>> = config
+    let (mut logs, mut shared): (Vec<AccessLog>, Option<usize>) = (Vec::new(), None);
+    let mut add = |log: &AccessLog| {
+        logs.push(log.clone());
+        logs.len() - 1
+    };
+    // Most sites have the log of all sites, which is listed once.
+    let chosen: Vec<Option<usize>> = config
         .sites
         .iter()
-        .map(|site| site.access_log.as_ref().or(config.access_log.as_ref()).filter(|_| !site.access_log_off))
+        .map(|site| match (&site.access_log, &config.access_log) {
+            _ if site.access_log_off => None,
+            (Some(own), _) => Some(add(own)),
+            (None, Some(all)) => Some(*shared.get_or_insert_with(|| add(all))),
+            (None, None) => None,
+        })
         .collect();
-    let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
     let options = crate::log::LogOptions::of(&config.server, &config.limits);
     let change = handle.prepare(&logs, options).map_err(ServerStartError::at("cannot start the access log"))?;
-    let mut ids = change.ids.iter().copied();
-    let site_logs = chosen.iter().map(|log| log.and_then(|_| ids.next())).collect();
+    let site_logs = chosen.iter().map(|log| log.and_then(|log| change.ids.get(log).copied())).collect();
     Ok((change, site_logs))
 }
 

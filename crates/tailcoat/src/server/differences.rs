@@ -38,7 +38,7 @@ fn sites(config: &Config) -> HashMap<String, Vec<&SiteConfig>> {
 }
 
 fn upstreams(config: &Config) -> HashMap<String, &UpstreamConfig> {
-    config.upstreams.iter().map(|upstream| (upstream.name.clone(), upstream)).collect()
+    config.upstreams.iter().map(|upstream| (upstream.name.clone(), &**upstream)).collect()
 }
 
 fn of_named<T: PartialEq>(kind: &str, before: &HashMap<String, T>, after: &HashMap<String, T>) -> Vec<String> {

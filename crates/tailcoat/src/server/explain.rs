@@ -586,7 +586,7 @@ pub(super) fn places_of_running(file: &Path, running: &Config) -> Result<ConfigP
     const CHANGED: &str = "the configuration file has changed since the last reload; places are left out";
     let (checked, places) = config::explain_file(file).map_err(|_| "the configuration file cannot be read again")?;
     let config = checked.config.ok_or(CHANGED)?;
-    let is_same_site = |(now, then): (&SiteConfig, &SiteConfig)| {
+    let is_same_site = |(now, then): (&Arc<SiteConfig>, &Arc<SiteConfig>)| {
         now.names == then.names
             && now.listen == then.listen
             && now.routes == then.routes

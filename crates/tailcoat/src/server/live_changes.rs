@@ -72,7 +72,8 @@ impl Server {
             [] => name == "_",
             names => names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name)),
         };
-        let mut found = self.assembly.parts.config.sites.iter().enumerate().filter(|(_, site)| has_name(site));
+        let mut found =
+            self.assembly.parts.config.sites.iter().map(|site| &**site).enumerate().filter(|(_, site)| has_name(site));
         match (found.next(), found.next()) {
             (Some(site), None) => Ok(site),
             (Some(_), Some(_)) => Err(format!("several sites have the name {name}")),

@@ -13,13 +13,13 @@ use tailcoat_fleet::ConfigChange;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
-use super::assembly::{Assembly, Changes, Lasting};
+use super::assembly::{Assembly, ChangeExtent, Changes, Lasting};
 use super::differences::differences;
 use super::launcher::{ConfigFindings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::{ANOTHER_SERVES, HandedOver};
 use super::{SHUTTING_DOWN, Server, ServerStartError};
-use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Confinement, Diagnostics, ProgramUser};
+use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Confinement, Diagnostics, ProgramUser, RouteParts};
 use crate::control::{ControlReply, ControlReport};
 use crate::log::event;
 use crate::modules::Patience;
@@ -59,6 +59,8 @@ pub(super) enum ReloadSource {
     File,
     /// Current configuration with this change, and its description for the log.
     Change { summary: String, change: Box<dyn FnOnce(&mut Config) + Send> },
+    /// Current configuration with these routes of a controller, and a description for the log.
+    Routes { summary: String, parts: Arc<RouteParts> },
     /// Configuration of a rollout, or the file again.
     RolledOut(ConfigChange),
     /// Upgrade: a new process reads the configuration.
@@ -227,7 +229,7 @@ impl Server {
         // Runs on a thread: files may be on a slow disk, and the work takes CPU time.
         let launcher = self.launch.launcher().cloned();
         let change = match &source {
-            ReloadSource::Change { summary, .. } => Some(summary.clone()),
+            ReloadSource::Change { summary, .. } | ReloadSource::Routes { summary, .. } => Some(summary.clone()),
             ReloadSource::File | ReloadSource::RolledOut(_) | ReloadSource::Upgrade => None,
         };
         let rolled_out = self.rolled_out.clone();
@@ -314,7 +316,10 @@ impl Server {
         }
         self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
         self.listeners.apply(new, &config.server, &self.lasting.server_log);
-        let applied = differences(&self.assembly.parts.config, &assembly.parts.config);
+        let applied = match &self.reloads.current {
+            Some(reload) if reload.change.is_none() => differences(&self.assembly.parts.config, &config),
+            _ => String::new(),
+        };
         self.assembly = Arc::new(assembly);
         self.rolled_out = rolled_out;
         self.keepers.apply(&self.assembly, changes.certificates, &self.lasting);
@@ -418,7 +423,7 @@ fn prepare(
     lasting: &Lasting,
     before: &Assembly,
 ) -> Result<Box<PreparedConfig>, ReloadError> {
-    let mut note = None;
+    let (mut note, mut extent) = (None, ChangeExtent::Any);
     let is_operators = matches!(source, ReloadSource::File);
     let source = match source {
         ReloadSource::RolledOut(change) => {
@@ -459,9 +464,15 @@ fn prepare(
             change(&mut config);
             (config, Diagnostics::default())
         }
+        (ReloadSource::Routes { parts, .. }, _) => {
+            let mut config = (*before.parts.config).clone();
+            config.set_routes(&parts);
+            extent = ChangeExtent::Routes;
+            (config, Diagnostics::default())
+        }
     };
-    let (assembly, changes) =
-        Assembly::new(config, lasting, Some(before), Patience::Unlimited).map_err(ReloadError::Failed)?;
+    let assembled = Assembly::new(config, lasting, Some((before, extent)), Patience::Unlimited);
+    let (assembly, changes) = assembled.map_err(ReloadError::Failed)?;
     Ok(Box::new(PreparedConfig { assembly, changes, diagnostics, rolled_out, note }))
 }
 

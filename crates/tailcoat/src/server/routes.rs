@@ -1,24 +1,26 @@
 //! Routes of a controller: applies them to the running server.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use super::Server;
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
-use crate::config::Config;
 use crate::control::ControlReport;
 use crate::control_plane::RoutesOrder;
+use crate::log::event;
 
 impl Server {
     /// Carries out an order of the control plane.
     pub(super) fn apply_routes(&mut self, order: RoutesOrder) {
         match order {
             RoutesOrder::Replace { parts, reply } => {
-                let routes = parts.listeners.iter().map(|listener| listener.targets.len()).sum::<usize>();
-                let summary = format!("routes applied listeners={} rules={routes}", parts.listeners.len());
-                let change = Box::new(move |config: &mut Config| config.set_routes(&parts));
+                let rules = parts.listeners.iter().map(|(_, rules)| rules.targets.len()).sum::<usize>();
+                let values: &[(&str, &dyn Display)] =
+                    &[("listeners", &parts.listeners.len()), ("rules", &rules), ("sites_built", &parts.built)];
+                let summary = event("routes applied", values).to_string();
                 let asker = ReloadRequester { reply, is_fancy: false };
-                self.reload(ReloadSource::Change { summary, change }, Some(asker));
+                self.reload(ReloadSource::Routes { summary, parts }, Some(asker));
             }
             RoutesOrder::SetServers { servers, reply } => {
                 if self.successor.is_some() {

@@ -1,25 +1,29 @@
 //! Builds a worker's own state ([`Generation`]) from the plan that all workers share.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::config::Config;
-use crate::connection::{Generation, KernelTls, ListenerState, Shares};
-use crate::handler::{Encoders, SharedSite};
+use crate::config::{Config, ListenerRules, SiteConfig};
+use crate::connection::{Context, Generation, KernelTls, ListenerState, Shares};
+use crate::handler::{Encoders, ForwardWorker, SharedSite, WorkerParts, WorkerUpstreams};
 use crate::known_clients::Bans;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
 use crate::object_cache::WorkerCache;
 use crate::overload::Overload;
-use crate::routing::rules::{AllRules, RequestIds, Rules};
-use crate::routing::{Router, SiteSetup};
+use crate::routing::rules::{AllRules, RequestIds, Rules, SharedRules};
+use crate::routing::{Router, SiteSetup, WorkerSite};
 use crate::tls::Validations;
 use crate::traces::Tracer;
 use crate::upstream::{SharedUpstream, Upstream};
 
-/// Sites that a worker prepares before it serves connections again.
-const SITES_A_TURN: usize = 16;
+/// Work on sites before a worker serves connections again. To use a site again counts 1.
+const WORK_A_TURN: usize = 2_048;
+
+/// Work to build a site.
+const BUILD_WORK: usize = WORK_A_TURN / 16;
 
 /// Parts of a configuration that workers and the server share. The same in all generations of the configuration.
 pub struct SharedParts {
@@ -51,8 +55,8 @@ pub struct GenerationPlan {
     pub shares: Shares,
     /// Indices of each listener's sites, by the listener's number.
     pub listener_sites: Vec<Vec<usize>>,
-    /// Index of each listener's routes of a controller, by the listener's number.
-    pub listener_routes: Vec<Option<usize>>,
+    /// Routes of a controller for each listener that has any, by the listener's number; empty without a controller.
+    pub listener_routes: Vec<Option<Arc<ListenerRules>>>,
     /// Protocol settings of each listener, by its number.
     pub listeners: Vec<ListenerState>,
     /// True if this change has retired a listener.
@@ -72,12 +76,24 @@ pub(super) struct GenerationBuilder {
     index: usize,
     cache: Rc<WorkerCache>,
     encoders: Rc<Encoders>,
-    overload: Rc<Overload>,
+    forwards: ForwardWorker,
     ids: Rc<RequestIds>,
     /// Counters of the workers, if metrics are enabled.
     metrics: Option<Arc<Metrics>>,
     /// The worker's upstreams in the latest generation, with their idle connections.
-    upstreams: Rc<RefCell<Vec<Rc<Upstream>>>>,
+    upstreams: Rc<RefCell<WorkerUpstreams>>,
+    /// Sites of the latest generation.
+    sites: HashMap<*const SiteConfig, BuiltSite>,
+}
+
+/// A worker's site, and all that it was built from.
+struct BuiltSite {
+    config: Arc<SiteConfig>,
+    shared: Arc<SharedSite>,
+    rules: Option<Arc<SharedRules>>,
+    log: Option<LogId>,
+    tls: Option<u32>,
+    site: WorkerSite,
 }
 
 impl GenerationBuilder {
@@ -89,47 +105,40 @@ impl GenerationBuilder {
         overload: &Rc<Overload>,
     ) -> Self {
         let encoders = Rc::new(Encoders::new(cache.store()));
-        let (cache, overload) = (Rc::clone(cache), Rc::clone(overload));
-        Self { index, cache, encoders, overload, ids: Rc::default(), metrics, upstreams: Rc::default() }
+        let forwards = ForwardWorker { overload: Rc::clone(overload), buffer: Rc::default() };
+        let (cache, ids, upstreams, sites) = (Rc::clone(cache), Rc::default(), Rc::default(), HashMap::new());
+        Self { index, cache, encoders, forwards, ids, metrics, upstreams, sites }
     }
 
     /// The worker's upstreams, always those of the latest generation.
-    pub(super) fn upstreams(&self) -> &Rc<RefCell<Vec<Rc<Upstream>>>> {
+    pub(super) fn upstreams(&self) -> &Rc<RefCell<WorkerUpstreams>> {
         &self.upstreams
     }
 
-    /// Builds the generation of a plan; yields to connections between sites.
-    pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>) -> Generation {
+    /// Builds the generation of a plan. It uses unchanged parts of the one that serves, and yields to connections between
+    /// sites.
+    pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>, serving: Option<&Context>) -> Generation {
         let parts = &plan.parts;
         let upstreams = self.reuse_upstreams(parts);
-        let counted = self.count_sites(parts, &upstreams);
-        let mut setups = Vec::with_capacity(parts.sites.len());
-        let logs = parts.site_logs.iter().zip(&parts.site_tls);
-        for (index, (shared, (&log, &tls))) in parts.sites.iter().zip(logs).enumerate() {
-            if index % SITES_A_TURN == SITES_A_TURN - 1 {
+        let mut known = std::mem::take(&mut self.sites);
+        let (mut sites, mut work) = (Vec::with_capacity(parts.sites.len()), 0);
+        for index in 0..parts.sites.len() {
+            let config = &parts.config.sites[index];
+            let reused = known.remove(&Arc::as_ptr(config)).filter(|known| known.is_of(parts, index));
+            work += if reused.is_some() { 1 } else { BUILD_WORK };
+            let built = reused.unwrap_or_else(|| self.build_site(plan, index, &upstreams));
+            sites.push((Arc::clone(config), built.site.clone()));
+            self.sites.insert(Arc::as_ptr(config), built);
+            if work >= WORK_A_TURN {
+                work = 0;
                 tokio::task::yield_now().await;
             }
-            setups.push(SiteSetup {
-                config: &parts.config.sites[index],
-                gate: parts.rules.gates[index].clone(),
-                ftp: shared.ftp(&parts.config.sites[index], &self.cache),
-                handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
-                error_pages: shared.error_pages(&self.cache),
-                pace: shared.pace(&parts.config.sites[index]),
-                encoders: Rc::clone(&self.encoders),
-                rules: parts.rules.sites[index].as_ref().map(|rules| {
-                    let authorizers = shared.authorizers(&upstreams, &self.overload);
-                    Rules::new(rules, &self.ids).authorizing(authorizers).banning(&plan.bans)
-                }),
-                log,
-                tls,
-                server_log: plan.server_log.clone(),
-                counted: counted[index],
-            });
         }
         self.upstreams.replace(upstreams);
-        let routes = parts.config.routes.as_ref().map(|routes| (routes, plan.listener_routes.as_slice()));
-        let router = Router::with_routes(setups, &plan.listener_sites, routes).trusting(&parts.rules, &self.ids);
+        let before = serving.map(Context::generation);
+        let before = before.as_ref().map(|before| &before.router);
+        let router = Router::with_routes(&sites, &plan.listener_sites, &plan.listener_routes, before);
+        let router = router.trusting(&parts.rules, &self.ids);
         let router =
             router.validated(parts.validations.as_ref()).banning(&plan.bans).tracing(parts.tracer.as_ref(), &self.ids);
         let router = router.locating(&parts.rules.locations);
@@ -148,25 +157,72 @@ impl GenerationBuilder {
         generation
     }
 
-    /// The worker's part of each upstream, reused where the shared part is unchanged.
-    fn reuse_upstreams(&self, parts: &SharedParts) -> Vec<Rc<Upstream>> {
-        let before = self.upstreams.borrow();
-        let upstream = |(index, shared): (usize, &Arc<SharedUpstream>)| {
-            let known = before.iter().find(|known| Arc::ptr_eq(known.shared(), shared)).cloned();
-            let seed = (self.index as u64) << 32 | index as u64;
-            known.unwrap_or_else(|| Upstream::new(Arc::clone(shared), seed))
-        };
-        parts.upstreams.iter().enumerate().map(upstream).collect()
+    /// Builds a site.
+    fn build_site(&self, plan: &GenerationPlan, index: usize, upstreams: &WorkerUpstreams) -> BuiltSite {
+        let parts = &*plan.parts;
+        let (config, shared) = (&parts.config.sites[index], &parts.sites[index]);
+        let worker = WorkerParts { cache: &self.cache, upstreams, forwards: &self.forwards };
+        let (rules, log, tls) = (&parts.rules.sites[index], parts.site_logs[index], parts.site_tls[index]);
+        let counted = self.count_site(config);
+        let site = WorkerSite::new(SiteSetup {
+            config,
+            gate: parts.rules.gates[index].clone(),
+            ftp: shared.ftp(config, &self.cache),
+            handlers: shared.handlers(&worker),
+            error_pages: shared.error_pages(&self.cache),
+            pace: shared.pace(config),
+            encoders: Rc::clone(&self.encoders),
+            rules: rules.as_ref().map(|rules| {
+                let authorizers = shared.authorizers(&worker);
+                Rules::new(rules, &self.ids).authorizing(authorizers).banning(&plan.bans)
+            }),
+            log,
+            tls,
+            server_log: plan.server_log.clone(),
+            counted,
+        });
+        let (config, shared, rules) = (Arc::clone(config), Arc::clone(shared), rules.clone());
+        BuiltSite { config, shared, rules, log, tls, site }
     }
 
-    /// Registers the names of sites and upstreams as metrics labels; returns the slot of each site.
-    fn count_sites(&self, parts: &SharedParts, upstreams: &[Rc<Upstream>]) -> Vec<NameSlot> {
-        let Some(metrics) = &self.metrics else { return vec![NameSlot::NONE; parts.config.sites.len()] };
-        for upstream in upstreams {
-            upstream.count_at(metrics.upstream(upstream.name()));
+    /// The worker's part of each upstream, reused where the shared part is unchanged.
+    fn reuse_upstreams(&self, parts: &SharedParts) -> WorkerUpstreams {
+        let mut slots = Vec::new();
+        let upstreams = WorkerUpstreams::reuse(&parts.upstreams, &self.upstreams.borrow(), |index, shared| {
+            let seed = (self.index as u64) << 32 | index as u64;
+            let upstream = Upstream::new(Arc::clone(shared), seed);
+            if let Some(metrics) = &self.metrics {
+                let slot = metrics.upstream(upstream.name());
+                upstream.count_at(slot);
+                slots.push(slot);
+            }
+            upstream
+        });
+        if let Some(metrics) = &self.metrics {
+            metrics.worker(self.index).prepare([], slots);
         }
-        let sites: Vec<_> = parts.config.sites.iter().map(|site| metrics.site(&site.label())).collect();
-        metrics.worker(self.index).prepare(sites.iter().copied(), upstreams.iter().map(|upstream| upstream.counted()));
-        sites
+        upstreams
+    }
+
+    /// Registers the name of a site as a label of metrics.
+    fn count_site(&self, site: &SiteConfig) -> NameSlot {
+        let Some(metrics) = &self.metrics else { return NameSlot::NONE };
+        let slot = metrics.site(&site.label());
+        metrics.worker(self.index).prepare([slot], []);
+        slot
+    }
+}
+
+impl BuiltSite {
+    /// True if the site with this index would be built from the same parts.
+    fn is_of(&self, parts: &SharedParts, index: usize) -> bool {
+        let is_same = |(own, other): (&Arc<SharedRules>, &Arc<SharedRules>)| Arc::ptr_eq(own, other);
+        let rules = &parts.rules.sites[index];
+        Arc::ptr_eq(&self.config, &parts.config.sites[index])
+            && Arc::ptr_eq(&self.shared, &parts.sites[index])
+            && self.rules.is_some() == rules.is_some()
+            && self.rules.as_ref().zip(rules.as_ref()).is_none_or(is_same)
+            && (self.log, self.tls) == (parts.site_logs[index], parts.site_tls[index])
+            && parts.rules.gates[index].is_none()
     }
 }

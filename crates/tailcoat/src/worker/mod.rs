@@ -203,7 +203,7 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
     let limits = overload_limits(&plan.generation.parts.config.limits);
     let overload = Overload::new(plan.index, limits, plan.overload, metrics.clone());
     let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics, &overload);
-    let generation = builder.build(&plan.generation).await;
+    let generation = builder.build(&plan.generation, None).await;
     let memory = WorkerBudget::new(plan.memory, plan.index as u32);
     let context =
         Context::new(generation, plan.recorder, clock, overload).budgeting(Rc::clone(&memory), plan.memory_trouble);
@@ -258,7 +258,7 @@ async fn obey(
     while let Some(order) = orders.recv().await {
         match order {
             WorkerOrder::Serve { generation: plan, done } => {
-                let mut generation = builder.build(&plan).await;
+                let mut generation = builder.build(&plan, Some(&context)).await;
                 generation.reuse_retired(&context.generation());
                 context.recorder.borrow_mut().apply(&plan.logs);
                 cache.apply_limits();

@@ -7,16 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::connection::{Connections, Context};
+use crate::handler::WorkerUpstreams;
 use crate::metrics::{Inquiry, REQUESTS_REPORTED_MAX, WorkerReport};
 use crate::object_cache::WorkerCache;
-use crate::upstream::Upstream;
 
 /// Parts of a worker that its report reads.
 pub(super) struct Reporter {
     pub(super) context: Rc<Context>,
     pub(super) connections: Rc<Connections>,
     pub(super) cache: Rc<WorkerCache>,
-    pub(super) upstreams: Rc<RefCell<Vec<Rc<Upstream>>>>,
+    pub(super) upstreams: Rc<RefCell<WorkerUpstreams>>,
 }
 
 impl Reporter {
@@ -45,7 +45,7 @@ impl Reporter {
             requests,
             ftp_sessions_open,
             ftp_sessions,
-            upstream_idle: self.upstreams.borrow().iter().map(|upstream| upstream.idle()).collect(),
+            upstream_idle: self.upstreams.borrow().list().iter().map(|upstream| upstream.idle()).collect(),
             objects: self.cache.len(),
             lag_ms: overload.lag_ms,
             shed_level_permille: overload.level_permille,

@@ -14,10 +14,9 @@ use wire::http::{Fields, Status};
 
 use super::exchange::ForwardExchange;
 use super::request::{guarded_target, host_and_port};
-use super::{ForwardInner, ForwardPlan, client_fields};
+use super::{ForwardInner, ForwardPlan, ForwardWorker, client_fields};
 use crate::config::{FieldAction, ForwardAuth};
 use crate::handler::{Body, BuiltResponse, ClientLinkCell, FieldChange, Filled, OwnedRequest, Routed, Segment};
-use crate::overload::Overload;
 use crate::spool::SpoolStore;
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -82,9 +81,8 @@ impl AuthorizerPlan {
 
 impl Authorizer {
     /// Creates a worker's part.
-    pub fn new(plan: &AuthorizerPlan, upstream: Rc<Upstream>, overload: &Rc<Overload>) -> Self {
-        let inner =
-            ForwardInner::new(Arc::clone(&plan.plan), super::Destination::Servers(upstream), Rc::clone(overload));
+    pub fn new(plan: &AuthorizerPlan, upstream: Rc<Upstream>, worker: &ForwardWorker) -> Self {
+        let inner = ForwardInner::new(Arc::clone(&plan.plan), super::Destination::Servers(upstream), worker);
         Self { config: Arc::clone(&plan.config), inner }
     }
 

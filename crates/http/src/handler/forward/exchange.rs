@@ -23,7 +23,7 @@ use super::records::Records;
 use super::request::{UnversionedHead, forwarded_head};
 use super::response::{Received, interim_fields};
 use super::upload::{ForwardUpload, UploadCoding};
-use super::{ErrorLines, ForwardInner, ForwardScratch, ProgramLaunch, number_of};
+use super::{ErrorLines, ForwardInner, ProgramLaunch, number_of};
 use crate::handler::{BuiltResponse, BuiltResult, ClientGone, ClientLink, Now, Routed};
 use crate::log::{LogClient, escaped, event};
 use crate::traces::{Trace, trace_id};
@@ -285,10 +285,11 @@ impl ForwardExchange {
         for _ in 0..READS_PER_TURN_MAX {
             // A failed send is ignored: the server may have responded before it stopped reading.
             let _ = self.upload.poll_send(&mut peer, &self.link, &self.inner.plan.config.intermediary, task);
+            let mut input = inner.lend_buffer();
             let scratch = &mut *inner.scratch.borrow_mut();
             let kept = self.received.len();
-            scratch.input[..kept].copy_from_slice(&self.received);
-            let count = match peer.poll_read(task, &mut scratch.input[kept..]) {
+            input[..kept].copy_from_slice(&self.received);
+            let count = match peer.poll_read(task, &mut input[kept..]) {
                 Poll::Ready(count) => count,
                 Poll::Pending => {
                     self.state = ForwardState::Exchanging(peer);
@@ -300,7 +301,7 @@ impl ForwardExchange {
                 self.state = ForwardState::Exchanging(peer);
                 return self.on_closed(UpstreamFailure::Closed, CLOSED);
             };
-            peer = match self.on_bytes(peer, kept, count, scratch) {
+            peer = match self.on_bytes(peer, kept, count, (&mut input, &mut scratch.head)) {
                 ExchangeProgress::Exchanging(peer) => peer,
                 ExchangeProgress::Retrying => return Poll::Pending,
                 ExchangeProgress::Responded(response) => return Poll::Ready(Ok(response)),
@@ -311,20 +312,20 @@ impl ForwardExchange {
         Poll::Pending
     }
 
-    /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head.
+    /// Parses `input[kept..kept + count]`, which follows the start of a head.
     fn on_bytes(
         &mut self,
         peer: GatewayPeer,
         kept: usize,
         count: usize,
-        scratch: &mut ForwardScratch,
+        (input, head): (&mut [u8], &mut ResponseHead),
     ) -> ExchangeProgress {
-        let Some(records) = &mut self.records else { return self.on_input(peer, kept + count, scratch) };
-        match records.unwrap(&mut scratch.input[kept..], count) {
+        let Some(records) = &mut self.records else { return self.on_input(peer, &input[..kept + count], head) };
+        match records.unwrap(&mut input[kept..], count) {
             Ok(0) if !records.has_ended() => ExchangeProgress::Exchanging(peer),
             Ok(count) => {
                 let is_whole = records.has_ended();
-                match self.on_input(peer, kept + count, scratch) {
+                match self.on_input(peer, &input[..kept + count], head) {
                     ExchangeProgress::Exchanging(peer) if is_whole => {
                         let reason = "ended the response within its head";
                         ExchangeProgress::Responded(self.fail_peer(peer, UpstreamFailure::Faulty, reason))
@@ -374,12 +375,11 @@ impl ForwardExchange {
         self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
     }
 
-    /// Parses `scratch.input[..filled]`, which begins with a head.
-    fn on_input(&mut self, peer: GatewayPeer, filled: usize, scratch: &mut ForwardScratch) -> ExchangeProgress {
-        let ForwardScratch { input, head, .. } = scratch;
+    /// Parses bytes that begin with a head.
+    fn on_input(&mut self, peer: GatewayPeer, input: &[u8], head: &mut ResponseHead) -> ExchangeProgress {
         let mut at = 0;
         loop {
-            let bytes = &input[at..filled];
+            let bytes = &input[at..];
             let parsed = match self.is_http {
                 true => parse_response_head(bytes, head, &self.inner.plan.head_limits)
                     .map(|found| found.map(|bytes| (bytes, None))),
@@ -417,7 +417,7 @@ impl ForwardExchange {
                 self.link.send_interim(head.status, interim_fields(&received));
             }
             at += head_bytes;
-            if at == filled {
+            if at == input.len() {
                 self.received.clear();
                 return ExchangeProgress::Exchanging(peer);
             }

@@ -13,10 +13,9 @@ use wire::h1::BodyFraming;
 use wire::http::{Fields, KnownField, Method};
 
 use super::exchange::ForwardExchange;
-use super::{ForwardInner, ForwardPlan, client_fields};
+use super::{ForwardInner, ForwardPlan, ForwardWorker, client_fields};
 use crate::config::{ForwardConfig, Mirror};
 use crate::handler::{Body, ClientLinkCell, Filled, OwnedRequest, Routed};
-use crate::overload::Overload;
 use crate::spool::SpoolStore;
 use crate::upstream::{SharedUpstream, Upstream};
 
@@ -72,9 +71,9 @@ impl MirrorPlan {
 
 impl RequestMirror {
     /// Creates a worker's part.
-    pub fn new(shared: &Arc<MirrorPlan>, upstream: Rc<Upstream>, overload: &Rc<Overload>) -> Self {
+    pub fn new(shared: &Arc<MirrorPlan>, upstream: Rc<Upstream>, worker: &ForwardWorker) -> Self {
         let destination = super::Destination::Servers(upstream);
-        let inner = ForwardInner::new(Arc::clone(&shared.plan), destination, Rc::clone(overload));
+        let inner = ForwardInner::new(Arc::clone(&shared.plan), destination, worker);
         Self { shared: Arc::clone(shared), inner }
     }
 

@@ -12,6 +12,7 @@ mod internal_redirect;
 mod mirror;
 mod peer;
 mod read_ahead;
+mod read_buffer;
 mod records;
 mod request;
 mod response;
@@ -45,6 +46,8 @@ use self::grpc::{grpc_error, is_grpc};
 pub(super) use self::internal_redirect::ACCEL_EXPIRES;
 pub(crate) use self::mirror::{MirrorPlan, RequestMirror};
 use self::peer::Destination;
+use self::read_buffer::LentBuffer;
+pub use self::read_buffer::ReadBuffer;
 #[cfg(feature = "modules")]
 pub(super) use self::request::target;
 pub(super) use self::request::{guarded_target, host_and_port, is_passed_on};
@@ -86,13 +89,21 @@ struct Shares {
 struct ForwardInner {
     plan: Arc<ForwardPlan>,
     destination: Destination,
-    overload: Rc<Overload>,
+    worker: ForwardWorker,
     scratch: RefCell<ForwardScratch>,
+}
+
+/// Parts of a worker that all of its forwards share.
+#[derive(Clone)]
+pub struct ForwardWorker {
+    /// Overload of the worker.
+    pub overload: Rc<Overload>,
+    /// Buffer for bytes of upstreams.
+    pub buffer: Rc<ReadBuffer>,
 }
 
 /// Scratch space for one poll of an exchange; it holds nothing between polls.
 struct ForwardScratch {
-    input: Vec<u8>,
     head: ResponseHead,
     /// Empty; its memory is for the fields of the next request.
     fields: Fields,
@@ -160,6 +171,12 @@ impl ForwardPlan {
 }
 
 impl ForwardPlan {
+    /// True if a plan made now would be the same. Only then the upstream's first server plays a part.
+    pub(super) fn stays(&self, upstream: &SharedUpstream) -> bool {
+        let names_server = self.config.host == config::ForwardHost::Upstream || self.config.rewrites.is_some();
+        !names_server || self.authority == upstream.authority()
+    }
+
     /// Names that the upstream may use for itself in URLs: the host that it gets, and its address. `None` if URLs pass
     /// unchanged.
     fn own_hosts(&self, routed: &Routed<'_>) -> Option<Box<[Vec<u8>]>> {
@@ -179,9 +196,9 @@ impl Forward {
         plan: Arc<ForwardPlan>,
         upstream: Rc<Upstream>,
         cache: Option<ResponseCache>,
-        overload: Rc<Overload>,
+        worker: &ForwardWorker,
     ) -> Self {
-        Self::with(plan, Destination::Servers(upstream), cache, overload)
+        Self::with(plan, Destination::Servers(upstream), cache, worker)
     }
 
     /// Creates a worker's handler for programs.
@@ -189,18 +206,18 @@ impl Forward {
         plan: Arc<ForwardPlan>,
         programs: Programs,
         cache: Option<ResponseCache>,
-        overload: Rc<Overload>,
+        worker: &ForwardWorker,
     ) -> Self {
-        Self::with(plan, Destination::Programs(programs), cache, overload)
+        Self::with(plan, Destination::Programs(programs), cache, worker)
     }
 
     fn with(
         plan: Arc<ForwardPlan>,
         destination: Destination,
         cache: Option<ResponseCache>,
-        overload: Rc<Overload>,
+        worker: &ForwardWorker,
     ) -> Self {
-        Self { inner: ForwardInner::new(plan, destination, overload), cache, shares: None }
+        Self { inner: ForwardInner::new(plan, destination, worker), cache, shares: None }
     }
 
     /// Sends shares of requests to other upstreams, too.
@@ -338,16 +355,20 @@ impl Future for OutcomeOf {
 
 impl ForwardInner {
     /// Creates the state of a worker's handler.
-    fn new(plan: Arc<ForwardPlan>, destination: Destination, overload: Rc<Overload>) -> Rc<Self> {
+    fn new(plan: Arc<ForwardPlan>, destination: Destination, worker: &ForwardWorker) -> Rc<Self> {
+        let scratch = RefCell::new(ForwardScratch { head: ResponseHead::default(), fields: Fields::new() });
+        Rc::new(Self { plan, destination, worker: worker.clone(), scratch })
+    }
+
+    /// Buffer for one read and the start of a head before it.
+    fn lend_buffer(&self) -> LentBuffer<'_> {
         // Space for the largest head and one byte, to see that a head is too large.
-        let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
-        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default(), fields: Fields::new() });
-        Rc::new(Self { plan, destination, overload, scratch })
+        self.worker.buffer.lend(READ_BYTES.max(self.plan.head_limits.head_bytes_max + HEAD_REST_BYTES))
     }
 
     /// Builds the response for a request that is shed because its worker is overloaded.
     fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
-        self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
+        self.worker.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
     }
 
     /// True if the request has content that must be received whole before forwarding. A gRPC call that a gRPC server can

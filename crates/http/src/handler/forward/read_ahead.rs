@@ -86,8 +86,8 @@ impl<S: ContentSource> ContentSource for ReadAhead<S> {
             }
             // Without space, the upstream waits as it does without a buffer.
             let Poll::Ready(Ok(room)) = spool.poll_room(task) else { return };
-            let input = &mut inner.scratch.borrow_mut().input[..room.min(READ_BYTES)];
-            match source.poll_fill(task, input) {
+            let mut input = inner.worker.buffer.lend(room.min(READ_BYTES));
+            match source.poll_fill(task, &mut input) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Filled::Content(count))) => spool.append(&input[..count]),
                 Poll::Ready(Ok(Filled::End(trailers))) => *end = Some(Ok(trailers)),

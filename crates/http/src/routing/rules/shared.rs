@@ -112,11 +112,31 @@ impl AllRules {
         challenge_secret: &ChallengeSecret,
         reused: Option<&Self>,
     ) -> io::Result<Self> {
+        Self::with_unchanged(config, server_log, challenge_secret, reused, &[])
+    }
+
+    /// Makes the rules of a configuration as [`Self::new`] does. If only routes of a controller differ from those of
+    /// `reused`, `unchanged` has the index in `reused` of each site that stays.
+    ///
+    /// # Errors
+    /// A file of the configuration cannot be used.
+    pub fn with_unchanged(
+        config: &Config,
+        server_log: &ServerLog,
+        challenge_secret: &ChallengeSecret,
+        reused: Option<&Self>,
+        unchanged: &[Option<usize>],
+    ) -> io::Result<Self> {
+        let before = |index: usize| {
+            let before = unchanged.get(index).copied().flatten()?;
+            reused?.sites.get(before)?.as_ref()
+        };
         let reused_locations = reused.map(|reused| &reused.locations);
         let reused = reused.map(|reused| &reused.kept);
         let locations = Locations::reuse(&config.server.client_knowledge, reused_locations)?;
         let mut common = Common::new(config, server_log, challenge_secret, reused)?;
-        let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
+        let rules = |(index, site)| common.rules_of_site(site, reused, before(index));
+        let sites = config.sites.iter().map(|site| &**site).enumerate().map(rules).collect::<io::Result<_>>()?;
         let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
@@ -220,13 +240,25 @@ impl<'c> Common<'c> {
         Ok(Self { config, kept, server_log: server_log.clone() })
     }
 
+    /// Rules of a site; `unchanged` are those before, if nothing that they depend on has changed.
     fn rules_of_site(
         &mut self,
         site: &SiteConfig,
         reused: Option<&ReusedLimits>,
+        unchanged: Option<&Arc<SharedRules>>,
     ) -> io::Result<Option<Arc<SharedRules>>> {
         if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
             return Ok(None);
+        }
+        let unchanged = unchanged.filter(|rules| !rules.has_files());
+        if let Some(unchanged) = unchanged.filter(|_| !site.rules.has_limits()) {
+            return Ok(Some(Arc::clone(unchanged)));
+        }
+        let key = site_key(site);
+        let own = RuleLimits::new(&site.rules, reused.and_then(|reused| reused.sites.get(&key)));
+        if let Some(unchanged) = unchanged {
+            self.keep(key, own);
+            return Ok(Some(Arc::clone(unchanged)));
         }
         let rules = joined(&site.rules, &self.config.rules);
         let mut stores = Vec::new();
@@ -235,8 +267,6 @@ impl<'c> Common<'c> {
         }
         let clients: Vec<_> =
             rules.clients.iter().map(|rule| guarded(rule, &rule.path, AddressSet::new(&rule.clients))).collect();
-        let key = site_key(site);
-        let own = RuleLimits::new(&site.rules, reused.and_then(|reused| reused.sites.get(&key)));
         let rate_limits = chained(&own.rate, &self.kept.all.rate);
         let rate_limits: Vec<_> =
             rate_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
@@ -271,8 +301,15 @@ impl<'c> Common<'c> {
             scripts: site.script_patterns().cloned().collect(),
             rules,
         };
-        self.kept.sites.insert(key, own);
+        self.keep(key, own);
         Ok(Some(Arc::new(shared)))
+    }
+
+    /// Keeps the limits of a site for the next configuration.
+    fn keep(&mut self, key: SiteKey, limits: RuleLimits) {
+        if !limits.is_empty() {
+            self.kept.sites.insert(key, limits);
+        }
     }
 
     /// Bots of a site. Sites with the same settings share their lists.
@@ -315,6 +352,10 @@ impl<'c> Common<'c> {
 }
 
 impl RuleLimits {
+    fn is_empty(&self) -> bool {
+        self.rate.is_empty() && self.request.is_empty() && self.bans.is_empty()
+    }
+
     fn new(rules: &RulesConfig, reused: Option<&Self>) -> Self {
         let reused = reused.cloned().unwrap_or_default();
         Self {
@@ -427,6 +468,11 @@ impl SharedRules {
 
     pub(super) fn password_checks(&self) -> &Arc<PasswordChecks> {
         &self.checks
+    }
+
+    /// True if they use lists or files, which are kept for the next configuration.
+    fn has_files(&self) -> bool {
+        self.bots.is_some() || self.stores.iter().any(Option::is_some)
     }
 
     /// Pattern of each rule of forward authentication.

@@ -333,7 +333,7 @@ mod tests {
 
     fn config() -> Config {
         let server = ServerSettings { control_socket: Some("/run/c.sock".into()), ..ServerSettings::default() };
-        Config { server, upstreams: vec![UpstreamConfig::named("app")], ..Config::default() }
+        Config { server, upstreams: vec![UpstreamConfig::named("app").into()], ..Config::default() }
     }
 
     #[test]
@@ -399,7 +399,8 @@ mod tests {
             let mut config = config();
             assert_eq!(examine(&facts, Some(&config)), [], "no site has TLS");
             let listen = vec![Listen::Tcp("[::]:443".parse().unwrap())];
-            config.sites = vec![SiteConfig { tls_listen: listen.clone(), listen, ..SiteConfig::default() }];
+            let site = SiteConfig { tls_listen: listen.clone(), listen, ..SiteConfig::default() };
+            config.sites = vec![site.into()];
             let findings = examine(&facts, Some(&config));
             assert!(findings.len() == 1 && findings[0].what == format!("{name} is 212992"), "{findings:?}");
             config.server.http_versions.http3 = false;
