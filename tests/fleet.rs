@@ -16,7 +16,7 @@ use crate::support::function_server::{FunctionServer, response};
 use crate::support::operated::Operated;
 use crate::support::real_server::Recipe;
 use crate::support::tls::{TestCa, connect};
-use crate::support::waiting::eventually;
+use crate::support::waiting::{eventually, stays};
 use crate::support::{TestServer, ask, tailcoat};
 
 /// Limits of a store that fails in the test.
@@ -394,6 +394,62 @@ fn instances_share_rate_limits() {
     valkey.signal("STOP");
     eventually("the limit of an instance alone", || is_granted(&all[0]));
     valkey.signal("CONT");
+}
+
+/// Requests in progress count at all instances, until the instance that has them is killed.
+#[test]
+#[cfg(feature = "valkey")]
+fn instances_share_limits_of_requests() {
+    let Some(valkey) = engines::valkey(&[], &[]) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, "k".repeat(32)).unwrap();
+    let held = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&held);
+    let origin = FunctionServer::start(move |head| {
+        if head.starts_with("GET /held") {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::thread::park_timeout(Duration::from_secs(600));
+        }
+        response("200 OK", "", "hello")
+    });
+    let config = format!(
+        "store {{ url \"valkey://127.0.0.1:{}\"; key-file \"{}\"; timeout \"500ms\" }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n request-limit \"/*\" 3\n}}\n",
+        valkey.address.port(),
+        key.display(),
+        origin.address
+    );
+    let mut all: Vec<Operated> = (0..3).map(|_| Operated::start(&config)).collect();
+    eventually("all instances are there", || all.iter().all(|operated| instances(operated).len() == 3));
+    let hold = |operated: &Operated, count: usize| {
+        let mut stream = operated.server.connect();
+        stream.write_all(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        eventually("it is in progress", || held.load(Ordering::SeqCst) == count);
+        stream
+    };
+    let status = |operated: &Operated| {
+        let text = ask(&operated.server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        text.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let _streams = [hold(&all[0], 1), hold(&all[0], 2), hold(&all[1], 3)];
+    for operated in &all {
+        eventually("all know three requests", || status(operated) == "429");
+    }
+    stays("they remember", Duration::from_secs(7), || all.iter().all(|operated| status(operated) == "429"));
+    // Killed: its two requests are forgotten.
+    drop(all.remove(0));
+    for operated in &all {
+        eventually("there is room", || status(operated) == "200");
+    }
+    // The store is away: the limit of an instance alone.
+    let _more = [hold(&all[0], 4), hold(&all[0], 5)];
+    eventually("both know three requests", || all.iter().all(|operated| status(operated) == "429"));
+    valkey.signal("STOP");
+    eventually("there is room", || status(&all[1]) == "200");
+    assert_eq!(status(&all[0]), "429");
+    valkey.signal("CONT");
+    eventually("both know three requests", || all.iter().all(|operated| status(operated) == "429"));
 }
 
 #[test]

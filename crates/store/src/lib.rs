@@ -18,6 +18,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint, StorePlace, tls_client_settings};
@@ -31,6 +32,9 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + S
 
 /// Largest number of entries of a list; further ones are an error.
 pub const LIST_MAX: usize = 20_000;
+
+/// Time after which the count of an instance that tells it no more is forgotten.
+pub const COUNT_TIME: Duration = Duration::from_secs(5);
 
 /// Largest response of an engine, in bytes, above the size of its value.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -55,6 +59,13 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// Counts requests of many keys; returns the backlog of each in nanoseconds, by the engine's clock.
     fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
         let _ = charges;
+        Box::pin(async { Err(StoreError::Unable) })
+    }
+
+    /// Replaces an instance's numbers of operations in progress of many keys; returns those of other instances, of each key.
+    /// A number is forgotten after [`COUNT_TIME`].
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+        let _ = (instance, counts);
         Box::pin(async { Err(StoreError::Unable) })
     }
 
@@ -106,6 +117,15 @@ pub struct LimitCharge {
     pub cost_ns: u64,
     /// Largest backlog that is kept, in nanoseconds.
     pub backlog_ns_max: u64,
+}
+
+/// Operations in progress of one key, at one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitCount {
+    /// Hash of the limit and the key.
+    pub key: u64,
+    /// Operations in progress.
+    pub count: u32,
 }
 
 /// Time of an engine.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tailcoat_config::StoreAbilities;
 use tokio::time::timeout;
 
-use super::{EngineTime, Entry, Expectation, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey};
+use super::{EngineTime, Entry, Expectation, LimitCharge, LimitCount, Pending, Put, SharedStore, StoreError, StoreKey};
 
 /// Store whose operations have a time limit and are counted.
 #[derive(Debug)]
@@ -115,6 +115,10 @@ impl SharedStore for Measured {
 
     fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
         self.measure(self.store.charge(charges))
+    }
+
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+        self.measure(self.store.share_counts(instance, counts))
     }
 
     fn time(&self) -> Pending<'_, Option<EngineTime>> {

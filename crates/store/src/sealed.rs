@@ -6,7 +6,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use tailcoat_config::StoreAbilities;
 
-use super::{EngineTime, Entry, Expectation, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey};
+use super::{EngineTime, Entry, Expectation, LimitCharge, LimitCount, Pending, Put, SharedStore, StoreError, StoreKey};
 
 /// Shortest secret, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
@@ -99,6 +99,10 @@ impl SharedStore for SealedStore {
     // Keys are hashes, and counts say nothing.
     fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
         self.store.charge(charges)
+    }
+
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+        self.store.share_counts(instance, counts)
     }
 
     fn time(&self) -> Pending<'_, Option<EngineTime>> {

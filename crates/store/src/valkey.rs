@@ -16,8 +16,8 @@ use tailcoat_config::{StoreAbilities, StoreConfig, ValkeyPlace, ValkeyTopology};
 use tokio::sync::Mutex;
 
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
-    StoredVersion, salt,
+    COUNT_TIME, EngineTime, Entry, Expectation, LIST_MAX, LimitCharge, LimitCount, Pending, Put, SharedStore,
+    StoreError, StoreKey, StoredVersion, salt,
 };
 
 /// Start of all keys.
@@ -38,6 +38,19 @@ const CHARGE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + 
                       local left = full - now \
                       if left > 0 then redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil(left / 1000) + 1000) end \
                       return string.format('%.0f', left)";
+
+/// Replaces the count of an instance, and adds those of others. Arguments: instance, count, and time in milliseconds after
+/// which it is forgotten, by the server's time. A key that all instances have left expires.
+const COUNT: &str = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) \
+                     if ARGV[2] == '0' then redis.call('HDEL', KEYS[1], ARGV[1]) else \
+                     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', now + ARGV[3])) \
+                     redis.call('PEXPIRE', KEYS[1], ARGV[3]) end \
+                     local sum = 0 local all = redis.call('HGETALL', KEYS[1]) \
+                     for i = 1, #all, 2 do if all[i] ~= ARGV[1] then \
+                     local count, till = string.match(all[i + 1], '^(%d+) (%d+)$') \
+                     if till and tonumber(till) > now then sum = sum + tonumber(count) \
+                     else redis.call('HDEL', KEYS[1], all[i]) end end end \
+                     return sum";
 
 /// Store of Valkey or Redis.
 pub(super) struct ValkeyStore {
@@ -172,6 +185,36 @@ impl ValkeyStore {
         }
     }
 
+    /// Sends commands together, without waiting for responses in between; returns the results in their order.
+    async fn query_all(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, StoreError> {
+        let mut values = Vec::with_capacity(commands.len());
+        let mut waiting = tokio::task::JoinSet::new();
+        for (index, command) in commands.into_iter().enumerate() {
+            let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
+            waiting.spawn(async move {
+                let result = match &mut connection {
+                    Connection::Single(connection) => connection.req_packed_command(&command).await,
+                    Connection::Cluster(connection) => connection.req_packed_command(&command).await,
+                };
+                (index, result.and_then(Value::extract_error))
+            });
+        }
+        while let Some(done) = waiting.join_next().await {
+            let (index, result) = done.map_err(|error| StoreError::Wrong(error.to_string()))?;
+            match result {
+                Ok(value) => values.push((index, value)),
+                Err(error) => {
+                    if error.is_io_error() || error.is_connection_dropped() {
+                        *self.connection.lock().await = None;
+                    }
+                    return Err(error_of(&error));
+                }
+            }
+        }
+        values.sort_unstable_by_key(|(index, _)| *index);
+        Ok(values.into_iter().map(|(_, value)| value).collect())
+    }
+
     async fn read(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
         let mut command = redis::cmd("HMGET");
         command.arg(name_of(key)).arg("v").arg("d");
@@ -285,42 +328,37 @@ impl SharedStore for ValkeyStore {
 
     fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {
         Box::pin(async move {
-            let mut backlogs = Vec::with_capacity(charges.len());
-            let mut waiting = tokio::task::JoinSet::new();
-            for (index, charge) in charges.iter().enumerate() {
+            let command = |charge: &LimitCharge| {
                 let mut command = redis::cmd("EVAL");
                 command.arg(CHARGE).arg(1).arg(format!("{PREFIX}limits/{:016x}", charge.key));
                 command.arg(charge.cost_ns / 1_000).arg(charge.backlog_ns_max / 1_000);
-                let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
-                // The connection sends them together, without waiting for responses.
-                waiting.spawn(async move {
-                    let result = match &mut connection {
-                        Connection::Single(connection) => connection.req_packed_command(&command).await,
-                        Connection::Cluster(connection) => connection.req_packed_command(&command).await,
-                    };
-                    (index, result.and_then(Value::extract_error))
-                });
-            }
-            while let Some(done) = waiting.join_next().await {
-                let (index, result) = done.map_err(|error| StoreError::Wrong(error.to_string()))?;
-                match result {
-                    Ok(value) => {
-                        let text: String =
-                            redis::from_redis_value(value).map_err(|error| StoreError::Wrong(error.to_string()))?;
-                        let left: u64 =
-                            text.parse().map_err(|_| StoreError::Wrong(format!("{text} is not a number")))?;
-                        backlogs.push((index, left.saturating_mul(1_000)));
-                    }
-                    Err(error) => {
-                        if error.is_io_error() || error.is_connection_dropped() {
-                            *self.connection.lock().await = None;
-                        }
-                        return Err(error_of(&error));
-                    }
-                }
-            }
-            backlogs.sort_unstable();
-            Ok(backlogs.into_iter().map(|(_, left)| left).collect())
+                command
+            };
+            let backlog = |value| {
+                let text: String =
+                    redis::from_redis_value(value).map_err(|error| StoreError::Wrong(error.to_string()))?;
+                let left: u64 = text.parse().map_err(|_| StoreError::Wrong(format!("{text} is not a number")))?;
+                Ok(left.saturating_mul(1_000))
+            };
+            let values = self.query_all(charges.iter().map(command).collect()).await?;
+            values.into_iter().map(backlog).collect()
+        })
+    }
+
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+        Box::pin(async move {
+            let command = |count: &LimitCount| {
+                let mut command = redis::cmd("EVAL");
+                command.arg(COUNT).arg(1).arg(format!("{PREFIX}counts/{:016x}", count.key));
+                command.arg(instance).arg(count.count).arg(COUNT_TIME.as_millis().to_string());
+                command
+            };
+            let others = |value| match value {
+                Value::Int(sum) => Ok(u32::try_from(sum).unwrap_or(u32::MAX)),
+                _ => Err(StoreError::Wrong("the script returned no number".to_owned())),
+            };
+            let values = self.query_all(counts.iter().map(command).collect()).await?;
+            values.into_iter().map(others).collect()
         })
     }
 

@@ -22,7 +22,10 @@ use std::time::{Duration, Instant};
 use tailcoat_config::{StoreConfig, StoreEndpoint, StorePlace};
 #[cfg(feature = "valkey")]
 use tailcoat_config::{ValkeyPlace, ValkeyTopology};
-use tailcoat_store::{Expectation, LimitCharge, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion, open};
+use tailcoat_store::{
+    COUNT_TIME, Expectation, LimitCharge, LimitCount, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion,
+    open,
+};
 use tempfile::TempDir;
 
 #[cfg(feature = "valkey")]
@@ -137,6 +140,8 @@ async fn check(store: &Arc<Measured>) {
         true => assert!(charge.unwrap()[0] > 0),
         false => assert_eq!(charge, Err(StoreError::Unable)),
     }
+    let counts = store.share_counts("one", &[LimitCount { key: 1, count: 2 }]).await;
+    assert_eq!(counts, if store.abilities().has_counters { Ok(vec![0]) } else { Err(StoreError::Unable) });
 }
 
 #[test]
@@ -221,6 +226,17 @@ fn valkey_standalone() {
         assert_eq!(store.charge(&charge(60_000_000_000)).await.unwrap(), [5_000_000_000]);
         let many: Vec<LimitCharge> = (100..1_100).map(|key| LimitCharge { key, ..charge(1_000)[0].clone() }).collect();
         assert_eq!(store.charge(&many).await.unwrap().len(), 1_000);
+        // Each instance has its own number of a key, which ends when it tells it no more.
+        let counts = |count| [LimitCount { key: 9, count }, LimitCount { key: 10, count: 1 }];
+        let told = [("one", 3, [0, 0]), ("two", 4, [3, 1]), ("one", 3, [4, 1]), ("two", 0, [3, 1]), ("one", 1, [0, 1])];
+        for (instance, count, expect) in told {
+            assert_eq!(store.share_counts(instance, &counts(count)).await.unwrap(), expect, "{instance} {count}");
+        }
+        let begun = std::time::Instant::now();
+        while store.share_counts("three", &counts(0)).await.unwrap()[0] == 1 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(begun.elapsed() > COUNT_TIME / 2, "{:?}", begun.elapsed());
         let without = open(&config(place)).unwrap();
         assert!(matches!(without.get(&key("a")).await, Err(StoreError::Denied(_))));
     });

@@ -46,7 +46,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 use self::bots::BotRule;
 pub use self::bots::SharedBots;
-pub use self::count_table::{CountTable, Permit};
+pub use self::count_table::{CountTable, OwnCount, Permit};
 pub use self::explain::{ForwardAuths, mismatch};
 pub use self::facts::RoutedFacts;
 use self::field_edits::{
@@ -61,7 +61,7 @@ pub use self::rewrites::RewrittenTarget;
 pub use self::rewrites::fits;
 use self::rewrites::{Rewrites, Rewritten, apply, holds_surely, may_hold};
 use self::shared::PathOrigin;
-pub use self::shared::{AllRules, SharedRules};
+pub use self::shared::{AllRules, SharedRules, SharedTables};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
 use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};

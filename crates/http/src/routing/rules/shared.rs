@@ -70,6 +70,15 @@ pub struct AllRules {
     kept: ReusedLimits,
 }
 
+/// Tables of limits that instances share.
+#[derive(Debug, Default)]
+pub struct SharedTables {
+    /// Tables of rate limits and of rules of bans.
+    pub rates: Vec<Arc<RateTable>>,
+    /// Tables of limits of requests in progress.
+    pub counts: Vec<Arc<CountTable>>,
+}
+
 /// Limits with the tables that count them.
 type LimitTables<L, T> = Vec<(L, Arc<T>)>;
 
@@ -150,13 +159,17 @@ impl AllRules {
         (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
     }
 
-    /// Gives each rate limit, and each rule of bans, an identity that is the same at all instances, if limits are shared.
+    /// Gives each limit, and each rule of bans, an identity that is the same at all instances, if limits are shared.
     fn share_limits(&self) {
         let hasher = &self.kept.hasher;
         let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
         for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
             for (index, (limit, table)) in limits.rate.iter().enumerate() {
                 let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
+                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+            }
+            for (index, (limit, table)) in limits.request.iter().enumerate() {
+                let identity = format!("requests {site} {index} {:?} {:?}", limit.path, limit.key);
                 table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
             }
             for (index, (rule, table)) in limits.bans.iter().enumerate() {
@@ -166,14 +179,18 @@ impl AllRules {
         }
     }
 
-    /// Tables of rate limits and of bans that instances share.
-    pub fn shared_tables(&self) -> Vec<Arc<RateTable>> {
-        let limits = self.kept.sites.values().chain([&self.kept.all]);
-        let tables = limits.flat_map(|limits| {
+    /// Tables of limits and of bans that instances share.
+    pub fn shared_tables(&self) -> SharedTables {
+        let limits = || self.kept.sites.values().chain([&self.kept.all]);
+        let rates = limits().flat_map(|limits| {
             let of_bans = limits.bans.iter().map(|(_, table)| table);
-            limits.rate.iter().map(|(_, table)| table).chain(of_bans).map(Arc::clone)
+            limits.rate.iter().map(|(_, table)| table).chain(of_bans)
         });
-        tables.filter(|table| table.is_shared()).collect()
+        let counts = limits().flat_map(|limits| &limits.request).map(|(_, table)| table);
+        SharedTables {
+            rates: rates.filter(|table| table.is_shared()).cloned().collect(),
+            counts: counts.filter(|table| table.is_shared()).cloned().collect(),
+        }
     }
 
     /// Changes the rate of the limits for all sites, or of this site's, that have the path and the key of `wanted`.

@@ -1,13 +1,13 @@
-//! Rate limits that instances share: grants go to the store in batches, and the backlogs of all instances come back.
+//! Limits that instances share. Grants of rate limits go to the store in batches, and the backlogs of all instances come back;
+//! so do numbers of requests in progress.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailcoat_store::{LimitCharge, Measured, SharedStore, StoreError};
+use tailcoat_store::{LimitCharge, LimitCount, Measured, SharedStore, StoreError};
 
 use crate::config::LimitsWithoutStore;
 use crate::handler::Now;
-use crate::routing::rules::{RateTable, UnsentGrants};
+use crate::routing::rules::{OwnCount, SharedTables, UnsentGrants};
 
 /// Interval between two batches.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -15,38 +15,43 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two attempts while the store is away.
 const AWAY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keys in a batch.
+/// Keys in a batch, of each kind of limit.
 const BATCH_MAX: usize = 4_096;
 
-/// Rate limits that instances share.
+/// Limits that instances share.
 pub(super) struct SharedLimits {
-    tables: Vec<Arc<RateTable>>,
+    tables: SharedTables,
     without_store: LimitsWithoutStore,
     next_at: Instant,
     is_in_flight: bool,
     is_away: bool,
 }
 
-/// Grants of one batch, with the index of their table.
-pub(super) struct Batch(Vec<(usize, UnsentGrants)>);
+/// Grants and counts of one batch, each with the index of its table.
+#[derive(Default)]
+pub(super) struct Batch {
+    grants: Vec<(usize, UnsentGrants)>,
+    counts: Vec<(usize, OwnCount)>,
+}
 
-/// Result of a batch.
-pub(super) type Charged = (Batch, Result<Vec<u64>, StoreError>);
+/// Result of a batch: backlogs, and counts of other instances.
+pub(super) type Charged = (Batch, Result<(Vec<u64>, Vec<u32>), StoreError>);
 
 impl SharedLimits {
     pub(super) fn new(without_store: LimitsWithoutStore) -> Self {
-        let next_at = Instant::now();
-        Self { tables: Vec::new(), without_store, next_at, is_in_flight: false, is_away: false }
+        let (tables, next_at) = (SharedTables::default(), Instant::now());
+        Self { tables, without_store, next_at, is_in_flight: false, is_away: false }
     }
 
-    pub(super) fn set_tables(&mut self, tables: Vec<Arc<RateTable>>) {
+    pub(super) fn set_tables(&mut self, tables: SharedTables) {
         self.tables = tables;
         self.close();
     }
 
     /// Time until the next batch.
     pub(super) fn wait(&self) -> Option<Duration> {
-        let is_idle = self.tables.is_empty() || self.is_in_flight;
+        let has_none = self.tables.rates.is_empty() && self.tables.counts.is_empty();
+        let is_idle = has_none || self.is_in_flight;
         (!is_idle).then(|| self.next_at.saturating_duration_since(Instant::now()))
     }
 
@@ -55,18 +60,23 @@ impl SharedLimits {
         if self.wait().is_none_or(|wait| !wait.is_zero()) {
             return None;
         }
-        let mut batch = Vec::new();
-        for (index, table) in self.tables.iter().enumerate() {
+        let mut batch = Batch::default();
+        for (index, table) in self.tables.rates.iter().enumerate() {
             let mut grants = Vec::new();
-            table.collect(&mut grants, BATCH_MAX - batch.len());
-            batch.extend(grants.into_iter().map(|grants| (index, grants)));
+            table.collect(&mut grants, BATCH_MAX - batch.grants.len());
+            batch.grants.extend(grants.into_iter().map(|grants| (index, grants)));
         }
-        if batch.is_empty() && !self.is_away {
+        for (index, table) in self.tables.counts.iter().enumerate() {
+            let mut counts = Vec::new();
+            table.collect(&mut counts, BATCH_MAX - batch.counts.len());
+            batch.counts.extend(counts.into_iter().map(|count| (index, count)));
+        }
+        if batch.grants.is_empty() && batch.counts.is_empty() && !self.is_away {
             self.next_at = Instant::now() + INTERVAL;
             return None;
         }
         self.is_in_flight = true;
-        Some(Batch(batch))
+        Some(batch)
     }
 
     /// Takes the result of a batch. What a failed batch has told is lost: instances then grant more than the limit, by at most
@@ -75,42 +85,62 @@ impl SharedLimits {
         self.is_in_flight = false;
         let is_away = result.is_err();
         self.next_at = Instant::now() + if is_away { AWAY_INTERVAL } else { INTERVAL };
-        if let Ok(backlogs) = result {
+        if let Ok((backlogs, others)) = result {
             let now_ms = Now::read().monotonic_ms;
-            for ((index, grants), backlog_ns) in batch.0.into_iter().zip(backlogs) {
-                if let Some(table) = self.tables.get(index) {
+            for ((index, grants), backlog_ns) in batch.grants.into_iter().zip(backlogs) {
+                if let Some(table) = self.tables.rates.get(index) {
                     table.settle(grants.key, backlog_ns, now_ms);
+                }
+            }
+            for ((index, count), others) in batch.counts.into_iter().zip(others) {
+                if let Some(table) = self.tables.counts.get(index) {
+                    table.settle(count.key, others);
                 }
             }
         }
         if self.is_away != is_away {
             self.is_away = is_away;
+            if is_away {
+                self.tables.counts.iter().for_each(|table| table.forget_others());
+            }
             self.close();
         }
     }
 
     fn close(&self) {
         let is_closed = self.is_away && self.without_store == LimitsWithoutStore::Closed;
-        self.tables.iter().for_each(|table| table.close(is_closed));
+        self.tables.rates.iter().for_each(|table| table.close(is_closed));
+        self.tables.counts.iter().for_each(|table| table.close(is_closed));
     }
 }
 
 impl Drop for SharedLimits {
     fn drop(&mut self) {
-        self.tables.iter().for_each(|table| table.close(false));
+        self.tables.rates.iter().for_each(|table| table.close(false));
+        self.tables.counts.iter().for_each(|table| {
+            table.close(false);
+            table.forget_others();
+        });
     }
 }
 
-/// Sends a batch. An empty one asks whether the store is back.
-pub(super) async fn charge(store: &Measured, batch: Batch) -> Charged {
-    let mut charges: Vec<LimitCharge> = Vec::with_capacity(batch.0.len().max(1));
-    for (_, grants) in &batch.0 {
+/// Sends a batch of an instance. An empty one asks whether the store is back.
+pub(super) async fn charge(store: &Measured, instance: &str, batch: Batch) -> Charged {
+    let of_grants = |(_, grants): &(usize, UnsentGrants)| {
         let UnsentGrants { shared_key, cost_ns, backlog_ns_max, .. } = *grants;
-        charges.push(LimitCharge { key: shared_key, cost_ns, backlog_ns_max });
-    }
-    if charges.is_empty() {
+        LimitCharge { key: shared_key, cost_ns, backlog_ns_max }
+    };
+    let mut charges: Vec<LimitCharge> = batch.grants.iter().map(of_grants).collect();
+    let of_count = |(_, count): &(usize, OwnCount)| LimitCount { key: count.shared_key, count: count.count };
+    let counts: Vec<LimitCount> = batch.counts.iter().map(of_count).collect();
+    if charges.is_empty() && counts.is_empty() {
         charges.push(LimitCharge { key: 0, cost_ns: 0, backlog_ns_max: 0 });
     }
-    let result = store.charge(&charges).await;
+    let result = async {
+        let backlogs = if charges.is_empty() { Vec::new() } else { store.charge(&charges).await? };
+        let others = if counts.is_empty() { Vec::new() } else { store.share_counts(instance, &counts).await? };
+        Ok((backlogs, others))
+    };
+    let result = result.await;
     (batch, result)
 }

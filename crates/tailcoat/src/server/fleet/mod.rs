@@ -26,7 +26,7 @@ use crate::control::{ControlOrder, ControlReply};
 use crate::known_clients::{Bans, SiteLists};
 use crate::log::ServerLog;
 use crate::observer::Observer;
-use crate::routing::rules::RateTable;
+use crate::routing::rules::SharedTables;
 use crate::status::StoreStatus;
 use crate::tls::Tickets;
 
@@ -69,8 +69,8 @@ pub(super) struct FleetHandle {
 enum Command {
     /// Give an order to all instances.
     Publish(ControlOrder),
-    /// Share these rate limits, and no others.
-    ShareLimits(Vec<Arc<RateTable>>),
+    /// Share these limits, and no others.
+    ShareLimits(SharedTables),
     /// Share bans by rules.
     ShareBans(Arc<Bans>),
     /// Share these lists of sites, and no others.
@@ -108,8 +108,8 @@ impl FleetHandle {
         }
     }
 
-    /// Shares these rate limits, and no others.
-    pub(super) fn share_limits(&self, tables: Vec<Arc<RateTable>>) {
+    /// Shares these limits, and no others.
+    pub(super) fn share_limits(&self, tables: SharedTables) {
         self.command(Command::ShareLimits(tables));
     }
 

@@ -163,7 +163,8 @@ impl StoreThread {
             self.show();
             if let Some(batch) = limits.collect() {
                 let store = Arc::clone(&self.store);
-                charges.spawn(async move { charge(&store, batch).await });
+                let instance = self.member.settings().id.clone();
+                charges.spawn(async move { charge(&store, &instance, batch).await });
             }
             let of_bans = bans.poll(now, unix_ms()).map(|request| (KnownClients::Bans, request));
             let of_lists = lists.poll(now).map(|request| (KnownClients::Lists, request));
