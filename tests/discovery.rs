@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, RCODE, ResourceRecord};
+use tempfile::TempDir;
 
 use crate::support::engines;
 use crate::support::function_server::{FunctionServer, response};
@@ -17,24 +20,24 @@ use crate::support::waiting::{eventually, stays};
 use crate::support::{TestServer, ask, tailcoat};
 
 /// Server whose responses are its name.
-fn named(name: &'static str) -> FunctionServer {
+pub(crate) fn named(name: &'static str) -> FunctionServer {
     FunctionServer::start(move |_| response("200 OK", "", name))
 }
 
-fn get(server: &TestServer) -> String {
+pub(crate) fn get(server: &TestServer) -> String {
     let text = ask(server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     let (head, content) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     if head.starts_with("HTTP/1.1 200") { content.to_owned() } else { head.split(' ').nth(1).unwrap_or("").to_owned() }
 }
 
 /// Responses to some requests, with their counts.
-fn counts(server: &TestServer, requests: usize) -> BTreeMap<String, usize> {
+pub(crate) fn counts(server: &TestServer, requests: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     (0..requests).for_each(|_| *counts.entry(get(server)).or_default() += 1);
     counts
 }
 
-fn expect_counts(server: &TestServer, expect: &[(&str, usize)]) {
+pub(crate) fn expect_counts(server: &TestServer, expect: &[(&str, usize)]) {
     let expect = expect.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<BTreeMap<_, _>>();
     let sum = expect.values().sum();
     let mut found = BTreeMap::new();
@@ -45,17 +48,33 @@ fn expect_counts(server: &TestServer, expect: &[(&str, usize)]) {
 }
 
 /// State of the source of the first upstream.
-fn source(operated: &Operated) -> serde_json::Value {
+pub(crate) fn source(operated: &Operated) -> serde_json::Value {
     let output = operated.order(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     status["upstreams"][0]["discovery"].clone()
 }
 
-fn config(discover: &str, more: &str) -> String {
+pub(crate) fn config(discover: &str, more: &str) -> String {
     format!(
         "upstream \"app\" {{\n discover {discover}\n balance round-robin\n {more}\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"app\"\n}}\n"
     )
+}
+
+/// Server with a state directory of its own, which knows no servers.
+fn started(config: &str) -> Operated {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    started_in(directory, config, &state)
+}
+
+/// Server with this state directory.
+pub(crate) fn started_with(config: &str, state: &Path) -> Operated {
+    started_in(tempfile::tempdir().unwrap(), config, state)
+}
+
+fn started_in(directory: TempDir, config: &str, state: &Path) -> Operated {
+    Operated::start_with(directory, config, |command: &mut Command| _ = command.env("STATE_DIRECTORY", state))
 }
 
 /// Behaviour of a [`NameServer`].
@@ -177,7 +196,7 @@ fn srv_records_are_followed() {
     let [one, two, three] = ["one", "two", "three"].map(named);
     let port = |server: &FunctionServer| server.address.port();
     let names = NameServer::start(&[(1, 3, port(&one)), (1, 1, port(&two)), (5, 1, port(&three))]);
-    let operated = Operated::start(&config(&names.discover(), ""));
+    let operated = started(&config(&names.discover(), ""));
     expect_counts(&operated.server, &[("one", 6), ("two", 2)]);
     let text = String::from_utf8(operated.order(&["upstreams"]).stdout).unwrap();
     assert!(text.contains("source srv:_http._tcp.app.test: 3 servers, last response 0:00:0"), "{text}");
@@ -227,7 +246,7 @@ fn long_responses_come_over_tcp_and_have_a_limit() {
     services.extend((0..999).map(|number| (9, 1, 20_000 + number)));
     services.extend((0..300).map(|number| (9, 1, 30_000 + number)));
     let names = NameServer::start(&services);
-    let operated = Operated::start(&config(&names.discover(), "server \"http://127.0.0.1:9\" backup=on"));
+    let operated = started(&config(&names.discover(), "server \"http://127.0.0.1:9\" backup=on"));
     expect_counts(&operated.server, &[("one", 3)]);
     assert!(names.queries_over_tcp.load(Ordering::SeqCst) > 0);
     let found = source(&operated);
@@ -241,20 +260,20 @@ fn requests_wait_for_the_first_answer() {
     let (one, spare) = (named("one"), named("spare"));
     let names = NameServer::start(&[(1, 1, one.address.port())]);
     names.zone().is_silent = true;
-    let server = TestServer::run(&config(&names.discover(), "connect-timeout \"10s\""));
+    let first = started(&config(&names.discover(), "connect-timeout \"10s\""));
     eventually("the source is asked", || names.queries.load(Ordering::SeqCst) > 0);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| get(&server));
+        let waiting = scope.spawn(|| get(&first.server));
         names.zone().is_silent = false;
         assert_eq!(waiting.join().unwrap(), "one");
     });
     // A source that fails from the start.
     names.zone().failure = Some(RCODE::Refused);
-    let server = TestServer::run(&config(&names.discover(), ""));
-    assert_eq!(get(&server), "503");
+    let failing = started(&config(&names.discover(), ""));
+    assert_eq!(get(&failing.server), "503");
     let backup = format!("server \"http://{}\" backup=on", spare.address);
-    let server = TestServer::run(&config(&names.discover(), &backup));
-    assert_eq!(get(&server), "spare");
+    let failing = started(&config(&names.discover(), &backup));
+    assert_eq!(get(&failing.server), "spare");
 }
 
 /// Response of Consul to a change.
@@ -291,7 +310,7 @@ fn services_of_consul_are_followed() {
     register("two", &two, 1, "v 1&");
     register("other", &three, 1, "v2");
     let discover = format!("\"consul://{}/web\" tag=\"v 1&\"", consul.address);
-    let operated = Operated::start(&config(&discover, ""));
+    let operated = started(&config(&discover, ""));
     expect_counts(&operated.server, &[("one", 6), ("two", 2)]);
 
     // Blocking queries: a change arrives at once, without polling.
@@ -336,7 +355,7 @@ fn hostile_sources() {
         let fields = format!("X-Consul-Index: {}\r\n", index.fetch_add(1, Ordering::SeqCst));
         response("200 OK", &fields, &shown.lock().unwrap())
     });
-    let operated = Operated::start(&config(&format!("\"consul://{}/web\"", consul.address), ""));
+    let operated = started(&config(&format!("\"consul://{}/web\"", consul.address), ""));
     expect_counts(&operated.server, &[("one", 3)]);
     assert!(operated.file("errors.log").contains("invalid=4"), "{}", operated.file("errors.log"));
     consul.heads();
@@ -381,7 +400,18 @@ fn wrong_configurations_are_rejected() {
     for (discover, expect) in [
         ("\"etcd://a/b\"", "`etcd://a/b` is not a source of servers"),
         ("\"srv:app.test\" tag=\"a\"", "`tag`, `token-file` and `ca-file` are not for SRV records"),
-        ("\"consul://a/web\" resolver=\"127.0.0.1\"", "`resolver` is not for Consul"),
+        ("\"consul://a/web\" resolver=\"127.0.0.1\"", "`resolver` is for SRV records"),
+        ("\"consul://a/web\" port=80", "the source names the port of each server"),
+        ("\"consul://a/web\" endpoint=\"https://a\"", "`endpoint` is for Kubernetes"),
+        ("\"docker:run/docker.sock\" label=\"a=b\"", "`docker:run/docker.sock` is not a source of servers"),
+        ("\"docker:/run/docker.sock\"", "all containers would get requests"),
+        ("\"docker:/run/docker.sock\" label=\"a\" port=\"http\"", "ports of containers have no names"),
+        ("\"docker:/run/docker.sock\" label=\"a\" port=0", "0 is not a port"),
+        ("\"docker:/run/docker.sock\" label=\"a\" tag=\"a\"", "`tag` is for Consul"),
+        ("\"docker:/run/docker.sock\" label=\"a\" ca-file=\"ca.pem\"", "a socket has no `token-file` or `ca-file`"),
+        ("\"kubernetes://shop/api\" label=\"a\"", "`label` and `network` are for Docker"),
+        ("\"kubernetes://shop/Api\"", "`kubernetes://shop/Api` is not a source of servers"),
+        ("\"kubernetes://shop/api\" endpoint=\"http://a\" ca-file=\"ca.pem\"", "`ca-file` has no effect without TLS"),
         ("\"consul://a/web\" ca-file=\"ca.pem\"", "`ca-file` has no effect without TLS"),
         ("\"srv:app.test\" resolver=\"dns.test\"", "`dns.test` is not the address of a name server"),
         ("\"srv:app.test\" protocol=\"tcp\"", "`forward` uses HTTP with this upstream"),
@@ -396,7 +426,13 @@ fn wrong_configurations_are_rejected() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         assert!(!output.status.success() && text.contains(expect), "{discover}: {text}");
     }
-    for discover in ["\"srv:app.test\" protocol=\"https\"\n tls-http2 off", "\"consuls://a/web\" ca-file=\"ca.pem\""] {
+    for discover in [
+        "\"srv:app.test\" protocol=\"https\"\n tls-http2 off",
+        "\"consuls://a/web\" ca-file=\"ca.pem\"",
+        "\"docker:/run/docker.sock\" network=\"shop\" port=8080",
+        "\"kubernetes://shop/api\" port=\"http\"",
+        "\"kubernetes://shop/api\" port=80 endpoint=\"https://a:6443\" ca-file=\"ca.pem\" token-file=\"token\"",
+    ] {
         std::fs::write(&file, config(discover, "")).unwrap();
         let output = tailcoat().arg("check").arg("-c").arg(&file).output().unwrap();
         assert!(output.status.success(), "{discover}: {}", String::from_utf8_lossy(&output.stderr));

@@ -24,6 +24,7 @@ mod connection_reuse;
 mod control_plane;
 mod cors;
 mod discovery;
+mod discovery_engines;
 mod disk_cache;
 mod error_pages;
 mod everyday;

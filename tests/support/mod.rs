@@ -2,6 +2,7 @@
 
 pub(crate) mod controller;
 pub(crate) mod elsewhere;
+pub(crate) mod engine_server;
 // Some are for the tests of `crates/store`.
 #[allow(dead_code)]
 pub(crate) mod engines;

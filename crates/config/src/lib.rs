@@ -53,6 +53,9 @@ pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
 /// State directory of a server that root started and that has switched to another user.
 pub const SYSTEM_STATE_DIRECTORY: &str = "/var/lib/tailcoat";
 
+/// Directory of the files of a pod's service account in Kubernetes.
+pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// Directory for state that outlives the process: `STATE_DIRECTORY` of systemd, otherwise as in the XDG base directory
 /// specification. A server that root started and that has switched to another user cannot use root's home. `None` if
 /// the environment names no directory.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use tailcoat_config::{DiscoveredProtocol, Discovery, StoreConfig, StoreEndpoint, UpstreamServer, tls_client_settings};
-use tailcoat_rest::{RestClient, RestResponse};
+use tailcoat_rest::{RestClient, RestResponse, encoded};
 use tokio::time::timeout;
 
 use super::host::host_of;
@@ -136,15 +136,6 @@ fn answer(content: &[u8], protocol: DiscoveredProtocol) -> Result<Answer, String
     Ok(Answer { invalid: count - servers.len(), servers: Some(servers), pause: PAUSE_MIN })
 }
 
-/// Value in a query (RFC 3986, section 2.1).
-fn encoded(text: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    text.bytes().fold(String::new(), |text, byte| match is_plain(&byte) {
-        true => text + char::from(byte).encode_utf8(&mut [0; 4]),
-        false => text + &format!("%{byte:02X}"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,10 +184,5 @@ mod tests {
         for (before, index, expect) in [(0, 5, 5), (5, 5, 5), (5, 9, 9), (9, 5, 0), (9, 0, 0)] {
             assert_eq!(next_index(before, index), expect, "{before} {index}");
         }
-    }
-
-    #[test]
-    fn tags_are_encoded() {
-        assert_eq!(encoded("v1&index=0 é"), "v1%26index%3D0%20%C3%A9");
     }
 }

@@ -1,11 +1,14 @@
-//! Sources of upstreams' servers: SRV records and the catalog of Consul.
+//! Sources of upstreams' servers: SRV records, the catalog of Consul, containers of Docker, EndpointSlices of Kubernetes.
 //!
 //! [`keep`] asks a source again and again, and gives the servers to the upstream, which uses them at once. A source is
 //! trusted with where requests go, and with nothing else: each response has a limit of size and time, and entries that are no
 //! hosts and ports are dropped.
 
 mod consul;
+mod docker;
 mod host;
+mod kept;
+mod kubernetes;
 mod srv;
 
 use std::sync::Arc;
@@ -13,10 +16,14 @@ use std::time::Duration;
 
 use tailcoat_config::{Discovery, DiscoverySource, UpstreamServer};
 use tailcoat_observe::log::event;
+use tailcoat_rest::{RestError, RestLines};
 use tailcoat_upstream::SharedUpstream;
 use tokio::time::sleep;
 
 use self::consul::ConsulSource;
+use self::docker::DockerSource;
+use self::kept::KeptServers;
+use self::kubernetes::KubernetesSource;
 use self::srv::SrvSource;
 
 /// Shortest time between two questions. A source whose responses change all the time is not asked more often.
@@ -27,6 +34,9 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// Largest weight of a server.
 const WEIGHT_MAX: u32 = 1_000;
+
+/// Most events of a stream that count as one change. A stream that never pauses delays no answer further.
+const DRAIN_MAX: usize = 1_000;
 
 /// Answer of a source.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +53,8 @@ struct Answer {
 enum Source {
     Srv(SrvSource),
     Consul(Box<ConsulSource>),
+    Docker(Box<DockerSource>),
+    Kubernetes(Box<KubernetesSource>),
 }
 
 impl Source {
@@ -52,14 +64,20 @@ impl Source {
             DiscoverySource::Consul { endpoint, service } => {
                 Ok(Self::Consul(Box::new(ConsulSource::new(endpoint, service, discovery)?)))
             }
+            DiscoverySource::Docker(socket) => Ok(Self::Docker(Box::new(DockerSource::new(socket, discovery)))),
+            DiscoverySource::Kubernetes { namespace, service } => {
+                Ok(Self::Kubernetes(Box::new(KubernetesSource::new(namespace, service, discovery)?)))
+            }
         }
     }
 
-    /// Asks the source. Consul responds when something has changed, or after a while.
+    /// Asks the source. All but SRV records respond when something has changed, or after a while.
     async fn ask(&mut self) -> Result<Answer, String> {
         match self {
             Self::Srv(source) => source.ask().await,
             Self::Consul(source) => source.ask().await,
+            Self::Docker(source) => source.ask().await,
+            Self::Kubernetes(source) => source.ask().await,
         }
     }
 }
@@ -67,6 +85,8 @@ impl Source {
 /// Keeps the servers of an upstream in line with its source, forever. Ends when it is dropped, or if there is no source.
 pub async fn keep(upstream: Arc<SharedUpstream>) {
     let Some(discovery) = upstream.config().discovery.clone() else { return };
+    let mut kept = KeptServers::new(upstream.name(), &discovery);
+    restore(&upstream, &discovery.source, kept.as_ref());
     let mut source = None;
     let mut failures = 0;
     loop {
@@ -82,7 +102,7 @@ pub async fn keep(upstream: Arc<SharedUpstream>) {
             Ok(answer) => {
                 failures = 0;
                 let pause = answer.pause;
-                apply(&upstream, &discovery.source, answer);
+                apply(&upstream, &discovery.source, answer, kept.as_mut()).await;
                 pause
             }
             Err(error) => {
@@ -102,7 +122,31 @@ fn retry_pause(failures: u32) -> Duration {
     pause.mul_f64(0.75 + fastrand::f64() / 4.0)
 }
 
-fn apply(upstream: &SharedUpstream, source: &DiscoverySource, answer: Answer) {
+/// Uses the servers on disk until the source responds.
+fn restore(upstream: &SharedUpstream, source: &DiscoverySource, kept: Option<&KeptServers>) {
+    if upstream.discovery_state().is_some_and(|state| state.age.is_some()) {
+        return;
+    }
+    let Some(servers) = kept.and_then(KeptServers::read) else { return };
+    let (name, count) = (upstream.name(), servers.len());
+    if upstream.restore_discovered(servers) {
+        let values: [(&str, &dyn std::fmt::Display); 3] =
+            [("upstream", &name), ("source", source), ("servers", &count)];
+        upstream.log().info(event("last servers of a source restored", &values));
+    }
+}
+
+/// Skips the lines that have arrived.
+async fn drain(lines: &mut RestLines) -> Result<(), RestError> {
+    for _ in 0..DRAIN_MAX {
+        if lines.next_arrived().await?.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn apply(upstream: &SharedUpstream, source: &DiscoverySource, answer: Answer, kept: Option<&mut KeptServers>) {
     let log = upstream.log();
     let name = upstream.name();
     if upstream.discovery_state().is_some_and(|state| state.error.is_some()) {
@@ -117,7 +161,17 @@ fn apply(upstream: &SharedUpstream, source: &DiscoverySource, answer: Answer) {
         }
         return;
     };
-    if !upstream.set_discovered(servers) {
+    let is_change = upstream.set_discovered(servers);
+    if let Some(kept) = kept
+        && let Err(error) = kept.write(&upstream.discovered_servers(), is_change).await
+    {
+        let values: [(&str, &dyn std::fmt::Display); 2] = [("upstream", &name), ("error", &error)];
+        log.warn(
+            event("servers of a source not kept", &values),
+            "a restart while the source is away does not know them",
+        );
+    }
+    if !is_change {
         return;
     }
     let state = upstream.discovery_state().unwrap_or_default();

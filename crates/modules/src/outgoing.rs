@@ -13,8 +13,8 @@ use http::{HeaderName, Request, Response, Uri};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiBody, WasiHttpHooks};
 
-use crate::config::OutgoingHost;
+use crate::config::{OutgoingHost, trusted_authorities};
 
 /// Timeout for modules that set none. The module's own limits end it earlier.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -134,10 +134,8 @@ async fn connect(target: &OutgoingTarget) -> Result<Box<dyn OutgoingStream>, Err
 
 /// TLS configuration of modules' requests, with the system's trusted CAs. Loaded at first use.
 static TLS: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(|| {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
+    let roots = trusted_authorities(None).map_err(|error| error.to_string())?;
+    if roots.is_empty() {
         return Err("the system has no CA certificates; install `ca-certificates`".to_owned());
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,8 +1,13 @@
 //! HTTP client for engines that operators run, such as S3, Consul or Kubernetes: one request at a time on each keep-alive connection.
 //! Engines are not trusted: a response has a size limit, and callers limit its time.
 
+mod encoding;
+mod kubernetes;
+mod lines;
+
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -16,8 +21,12 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+
+pub use self::encoding::encoded;
+pub use self::kubernetes::KubernetesClient;
+pub use self::lines::RestLines;
 
 /// Idle connections that are kept.
 const IDLE_MAX: usize = 8;
@@ -27,13 +36,18 @@ const EXCERPT_BYTES: usize = 200;
 
 /// HTTP client of one engine.
 pub struct RestClient {
-    /// Name or address; one of IPv6 without brackets.
-    name: String,
-    port: u16,
+    place: Place,
     response_bytes_max: usize,
     host: HeaderValue,
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+/// Place where an engine listens.
+enum Place {
+    /// Name or address, one of IPv6 without brackets, and port.
+    Tcp(String, u16),
+    Unix(PathBuf),
 }
 
 /// Response with its whole content.
@@ -53,6 +67,10 @@ pub enum RestError {
     Unreachable(String),
     /// The response is larger than its limit.
     TooLarge,
+    /// The engine rejects the request, with this status and text.
+    Status(StatusCode, String),
+    /// The credentials cannot be read.
+    Denied(String),
     /// The request or the settings are not valid.
     Invalid(String),
 }
@@ -62,7 +80,7 @@ impl fmt::Display for RestError {
         match self {
             Self::Unreachable(reason) => write!(f, "it cannot be reached: {reason}"),
             Self::TooLarge => f.write_str("its response is too large"),
-            Self::Invalid(reason) => f.write_str(reason),
+            Self::Status(_, reason) | Self::Denied(reason) | Self::Invalid(reason) => f.write_str(reason),
         }
     }
 }
@@ -90,7 +108,13 @@ impl RestClient {
         let host = if port == usual { host } else { format!("{host}:{port}") };
         let host = HeaderValue::try_from(host).map_err(invalid)?;
         let tls = tls.map(TlsConnector::from);
-        Ok(Self { name, port, response_bytes_max, host, tls, idle: Mutex::default() })
+        Ok(Self { place: Place::Tcp(name, port), response_bytes_max, host, tls, idle: Mutex::default() })
+    }
+
+    /// Client of an engine that listens on a Unix socket.
+    pub fn of_socket(path: &Path, response_bytes_max: usize) -> Self {
+        let host = HeaderValue::from_static("localhost");
+        Self { place: Place::Unix(path.to_owned()), response_bytes_max, host, tls: None, idle: Mutex::default() }
     }
 
     /// Value of the field Host.
@@ -149,6 +173,24 @@ impl RestClient {
         connection.send_request(request).await.map_err(|error| self.unreachable(error))
     }
 
+    /// As [`Self::open`]; returns the lines of the response as they arrive, each of at most `line_bytes_max`.
+    ///
+    /// # Errors
+    /// There is no response, or its status is not 200.
+    pub async fn open_lines(
+        &self,
+        target: &str,
+        headers: HeaderMap,
+        line_bytes_max: usize,
+    ) -> Result<RestLines, RestError> {
+        let response = self.open(target, headers).await?;
+        if response.status() != StatusCode::OK {
+            let response = self.read(response).await?;
+            return Err(RestError::Status(response.status, response.excerpt()));
+        }
+        Ok(RestLines::new(response.into_body(), line_bytes_max))
+    }
+
     /// Reads the whole content of a response.
     ///
     /// # Errors
@@ -194,12 +236,16 @@ impl RestClient {
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Full<Bytes>>> {
-        let stream = TcpStream::connect((self.name.as_str(), self.port)).await?;
+        let (name, port) = match &self.place {
+            Place::Unix(path) => return begin(UnixStream::connect(path).await?).await,
+            Place::Tcp(name, port) => (name, *port),
+        };
+        let stream = TcpStream::connect((name.as_str(), port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
             None => begin(stream).await,
             Some(tls) => {
-                let name = ServerName::try_from(self.name.clone()).map_err(io::Error::other)?;
+                let name = ServerName::try_from(name.clone()).map_err(io::Error::other)?;
                 begin(tls.connect(name, stream).await?).await
             }
         }
@@ -227,9 +273,13 @@ where
 
 impl fmt::Display for RestClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, port) = match &self.place {
+            Place::Unix(path) => return path.display().fmt(f),
+            Place::Tcp(name, port) => (name, port),
+        };
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let (open, close) = if self.name.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{}{close}:{}", self.name, self.port)
+        let (open, close) = if name.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{name}{close}:{port}")
     }
 }
 

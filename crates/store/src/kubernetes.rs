@@ -1,23 +1,17 @@
 //! Secrets of Kubernetes, and Leases for the keys of leases. The resource version of an object is the version.
 
-use std::path::{Path, PathBuf};
-
 use base64ct::{Base64, Encoding};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
-use tailcoat_rest::{RestClient, RestResponse};
+use tailcoat_config::{KubernetesAccess, StoreAbilities, StoreConfig, tls_client_settings};
+use tailcoat_rest::{KubernetesClient, RestResponse};
 
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
-    rest_client, s3, salt,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, RESPONSE_BYTES_MAX, SharedStore, StoreError, StoreKey,
+    StoredVersion, s3, salt,
 };
-
-/// Files of a pod's service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Folder of keys that are Leases.
 const LEASES: &str = "leases";
@@ -35,11 +29,9 @@ const SALT: &str = "tailcoat.store/salt";
 /// Store of Kubernetes.
 #[derive(Debug)]
 pub(super) struct KubernetesStore {
-    client: RestClient,
+    client: KubernetesClient,
     namespace: String,
     prefix: String,
-    /// File of the token; it is read for each request, because Kubernetes replaces it each hour.
-    token: Option<PathBuf>,
     abilities: StoreAbilities,
 }
 
@@ -50,28 +42,13 @@ impl KubernetesStore {
         config: &StoreConfig,
         abilities: StoreAbilities,
     ) -> Result<Self, StoreError> {
-        let account = Path::new(SERVICE_ACCOUNT);
-        let mut config = config.clone();
-        let endpoint = match &config.endpoint {
-            Some(endpoint) => endpoint.clone(),
-            None => {
-                let variable = |name: &str| {
-                    std::env::var(name).map_err(|_| {
-                        StoreError::Wrong(format!(
-                            "{name} is not set: outside of a pod, `endpoint` names the API server"
-                        ))
-                    })
-                };
-                let port = variable("KUBERNETES_SERVICE_PORT_HTTPS").ok().and_then(|port| port.parse().ok());
-                let host = variable("KUBERNETES_SERVICE_HOST")?;
-                let authority = account.join("ca.crt");
-                config.authorities.get_or_insert(authority);
-                StoreEndpoint { is_tls: true, host, port: port.unwrap_or(443) }
-            }
-        };
-        let token = config.password_file.clone().or_else(|| Some(account.join("token")).filter(|path| path.exists()));
-        let client = rest_client(&endpoint, &config)?;
-        Ok(Self { client, namespace: namespace.to_owned(), prefix: prefix.to_owned(), token, abilities })
+        let StoreConfig { endpoint, authorities, password_file, .. } = config;
+        let access = KubernetesAccess::new(endpoint.as_ref(), authorities.as_deref(), password_file.as_deref());
+        let KubernetesAccess { endpoint, authorities, token_file } = access.map_err(StoreError::Wrong)?;
+        let tls = endpoint.is_tls.then(|| tls_client_settings(authorities.as_deref())).transpose();
+        let (place, tls) = ((endpoint.host.as_str(), endpoint.port), tls.map_err(StoreError::Wrong)?);
+        let client = KubernetesClient::new(place, tls, token_file.as_deref(), RESPONSE_BYTES_MAX)?;
+        Ok(Self { client, namespace: namespace.to_owned(), prefix: prefix.to_owned(), abilities })
     }
 
     /// Path of all objects of a folder's kind.
@@ -96,16 +73,7 @@ impl KubernetesStore {
     }
 
     async fn send(&self, method: Method, target: &str, content: Bytes) -> Result<RestResponse, StoreError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(path) = &self.token {
-            let token = StoreConfig::read_secret(path).map_err(|error| StoreError::Denied(error.to_string()))?;
-            let value = HeaderValue::from_bytes(&[b"Bearer ", token.as_slice()].concat());
-            let mut value = value.map_err(|error| StoreError::Denied(error.to_string()))?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
-        Ok(self.client.send(method, target, headers, content).await?)
+        Ok(self.client.send(method, target, content).await?)
     }
 
     fn object(&self, key: &StoreKey, value: &[u8], version: Option<&StoredVersion>) -> Result<Bytes, StoreError> {

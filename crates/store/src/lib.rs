@@ -207,7 +207,8 @@ impl From<RestError> for StoreError {
         match error {
             RestError::Unreachable(reason) => Self::Unreachable(reason),
             RestError::TooLarge => Self::TooLarge,
-            RestError::Invalid(reason) => Self::Wrong(reason),
+            RestError::Denied(reason) => Self::Denied(reason),
+            RestError::Status(_, reason) | RestError::Invalid(reason) => Self::Wrong(reason),
         }
     }
 }

@@ -13,7 +13,7 @@ use http::header::{DATE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
-use tailcoat_rest::{RestClient, RestResponse};
+use tailcoat_rest::{RestClient, RestResponse, encoded};
 use time::OffsetDateTime;
 
 use super::{
@@ -157,16 +157,6 @@ fn canonical_query(query: &[(&str, &str)]) -> String {
     let mut parts: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     parts.sort_unstable();
     parts.join("&")
-}
-
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            true => encoded.push(char::from(byte)),
-            false => _ = write!(encoded, "%{byte:02X}"),
-        }
-        encoded
-    })
 }
 
 /// Texts of all elements of this name, which have no children.
@@ -315,6 +305,5 @@ mod tests {
     #[test]
     fn queries() {
         assert_eq!(canonical_query(&[("prefix", "a/b"), ("list-type", "2")]), "list-type=2&prefix=a%2Fb");
-        assert_eq!(encoded("a+/="), "a%2B%2F%3D");
     }
 }

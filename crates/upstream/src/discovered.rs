@@ -103,6 +103,27 @@ impl SharedUpstream {
         is_change
     }
 
+    /// Uses servers that the source has named before the process started, until it responds. Returns true if there are any.
+    pub fn restore_discovered(&self, mut found: Vec<UpstreamServer>) -> bool {
+        let Some(discovered) = &self.discovered else { return false };
+        found.truncate(UpstreamConfig::SERVERS_MAX.saturating_sub(self.config.servers.len()));
+        let mut state = discovered.lock();
+        if state.answered_at.is_some() || found.is_empty() {
+            return false;
+        }
+        state.servers = found;
+        drop(state);
+        let _ = self.set_servers(&all_servers(&self.config, Some(discovered)));
+        // Requests may have come first.
+        discovered.asked.notify_waiters();
+        true
+    }
+
+    /// Servers that the source named last.
+    pub fn discovered_servers(&self) -> Vec<UpstreamServer> {
+        self.discovered.as_ref().map(|discovered| discovered.lock().servers.clone()).unwrap_or_default()
+    }
+
     /// Notes that a question to the source failed. The last servers stay. Returns true if the one before succeeded.
     pub fn note_discovery_failure(&self, error: &str) -> bool {
         let Some(discovered) = &self.discovered else { return false };

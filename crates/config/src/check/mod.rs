@@ -489,23 +489,42 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
     faults
 }
 
-/// Options of a source that another kind of source has.
+/// Options of a source that another kind of source has, or that it lacks.
 fn discovery_faults(discovery: &Discovery) -> Vec<(&'static str, &'static str)> {
-    let Discovery { source, tag, token_file, authorities, resolver, .. } = discovery;
-    let is_plain = |endpoint: &StoreEndpoint| !endpoint.is_tls;
-    let of_consul = tag.is_some() || token_file.is_some() || authorities.is_some();
-    match source {
-        DiscoverySource::Srv(_) if of_consul => {
-            vec![("`tag`, `token-file` and `ca-file` are not for SRV records", "remove them, or write `consul://…`")]
-        }
-        DiscoverySource::Consul { .. } if resolver.is_some() => {
-            vec![("`resolver` is not for Consul", "remove it, or write `srv:NAME`")]
-        }
-        DiscoverySource::Consul { endpoint, .. } if authorities.is_some() && is_plain(endpoint) => {
-            vec![("`ca-file` has no effect without TLS", "write `consuls://…`, or remove it")]
-        }
-        DiscoverySource::Srv(_) | DiscoverySource::Consul { .. } => Vec::new(),
-    }
+    let Discovery { source, tag, label, network, port, endpoint, token_file, authorities, resolver, .. } = discovery;
+    let has_access = token_file.is_some() || authorities.is_some();
+    let is_of_docker = label.is_some() || network.is_some();
+    let is_named = matches!(port, Some(DiscoveredPort::Name(_)));
+    let is_plain = match source {
+        DiscoverySource::Consul { endpoint, .. } => !endpoint.is_tls,
+        _ => endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_tls),
+    };
+    let is_srv = matches!(source, DiscoverySource::Srv(_));
+    let is_consul = matches!(source, DiscoverySource::Consul { .. });
+    let is_docker = matches!(source, DiscoverySource::Docker(_));
+    let is_kubernetes = matches!(source, DiscoverySource::Kubernetes { .. });
+    let faults = [
+        (
+            is_srv && (tag.is_some() || has_access),
+            ("`tag`, `token-file` and `ca-file` are not for SRV records", "remove them, or write `consul://…`"),
+        ),
+        (!is_srv && resolver.is_some(), ("`resolver` is for SRV records", "remove it, or write `srv:NAME`")),
+        (is_docker && has_access, ("a socket has no `token-file` or `ca-file`", "remove them")),
+        (!is_docker && is_of_docker, ("`label` and `network` are for Docker", "remove them, or write `docker:SOCKET`")),
+        (is_docker && !is_of_docker, ("all containers would get requests", "add, for example, `label=\"app=shop\"`")),
+        (is_docker && is_named, ("ports of containers have no names", "write the number of the port")),
+        (
+            !is_kubernetes && endpoint.is_some(),
+            ("`endpoint` is for Kubernetes", "remove it, or write `kubernetes://NAMESPACE/SERVICE`"),
+        ),
+        ((is_srv || is_consul) && port.is_some(), ("the source names the port of each server", "remove `port`")),
+        ((is_docker || is_kubernetes) && tag.is_some(), ("`tag` is for Consul", "remove it, or write `consul://…`")),
+        (
+            is_plain && authorities.is_some(),
+            ("`ca-file` has no effect without TLS", "write `consuls://…` or `https://…`, or remove it"),
+        ),
+    ];
+    faults.into_iter().filter(|(is_fault, _)| *is_fault).map(|(_, fault)| fault).collect()
 }
 
 fn check_file_options(files: &FilesConfig, path: &PathPattern, part: ModelPart, findings: &mut Vec<ModelFinding>) {

@@ -117,7 +117,13 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         ValueKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueKind::Ipv4Address => json!({ "type": "string", "format": "ipv4" }),
         ValueKind::Store => json!({ "type": "string" }),
-        ValueKind::DiscoverySource => json!({ "type": "string", "pattern": "^(srv:|consuls?://)" }),
+        ValueKind::DiscoverySource => {
+            json!({ "type": "string", "pattern": "^(srv:|consuls?://|docker:/|kubernetes://)" })
+        }
+        ValueKind::DiscoveredPort => json!({ "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": u16::MAX },
+            { "type": "string" },
+        ] }),
         ValueKind::Resolver => json!({ "type": "string" }),
         ValueKind::StoreEndpoint => json!({ "type": "string", "pattern": "^https?://" }),
         ValueKind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::access_log::AccessLog;
 use super::module::{CompiledDirectory, ModuleConfig};
-use super::{Config, HandlerConfig};
+use super::{Config, HandlerConfig, SharedState};
 
 /// Restrictions that the server applies to itself after it has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,12 @@ impl Config {
     /// Returns `true` if the state directory is used.
     pub fn keeps_state(&self) -> bool {
         let keeps_code = self.modules.compiled_directory == CompiledDirectory::State;
-        self.has_automatic_certificates() || keeps_code && self.module_routes().next().is_some()
+        let discovers = self.upstreams.iter().any(|upstream| upstream.discovery.is_some());
+        let rolls_out = self.store.as_ref().is_some_and(|store| store.has(SharedState::Rollouts));
+        self.has_automatic_certificates()
+            || discovers
+            || rolls_out
+            || keeps_code && self.module_routes().next().is_some()
     }
 
     /// Access logs, some of them twice.

@@ -16,6 +16,14 @@ pub struct Discovery {
     pub protocol: DiscoveredProtocol,
     /// Tag that instances of a service must have.
     pub tag: Option<String>,
+    /// Label that containers must have, as `NAME` or `NAME=VALUE`.
+    pub label: Option<String>,
+    /// Network of which containers have the address to use.
+    pub network: Option<String>,
+    /// Port to use; `None` is the only one.
+    pub port: Option<DiscoveredPort>,
+    /// API server; `None` is that of the pod.
+    pub endpoint: Option<StoreEndpoint>,
     /// File of the token that the source requires.
     pub token_file: Option<PathBuf>,
     /// CA certificates (PEM) for the source; `None` trusts the system's CAs.
@@ -36,6 +44,24 @@ pub enum DiscoverySource {
         /// Name of the service.
         service: String,
     },
+    /// Containers of an engine with the API of Docker, which listens on this socket.
+    Docker(PathBuf),
+    /// EndpointSlices of a service in Kubernetes.
+    Kubernetes {
+        /// Namespace of the service.
+        namespace: String,
+        /// Name of the service.
+        service: String,
+    },
+}
+
+/// Port of discovered servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiscoveredPort {
+    /// Number.
+    Number(u16),
+    /// Name, in the source.
+    Name(String),
 }
 
 /// Protocol of discovered servers.
@@ -56,6 +82,23 @@ impl Discovery {
     /// Files that are read to ask the source.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.token_file.iter().chain(&self.authorities)
+    }
+
+    /// True if credentials of the pod are read.
+    pub fn uses_service_account(&self) -> bool {
+        matches!(self.source, DiscoverySource::Kubernetes { .. })
+    }
+
+    /// Text that is the same for sources that name the same servers.
+    pub fn identity(&self) -> String {
+        let mut text = format!("{} {}", self.source, self.protocol.name());
+        for (name, value) in [("tag", &self.tag), ("label", &self.label), ("network", &self.network)] {
+            text.extend(value.iter().map(|value| format!(" {name}={value:?}")));
+        }
+        text.extend(self.port.iter().map(|port| format!(" port={port}")));
+        text.extend(self.resolver.iter().map(|resolver| format!(" resolver={resolver}")));
+        text.extend(self.endpoint.iter().map(|endpoint| format!(" endpoint={endpoint}")));
+        text
     }
 }
 
@@ -97,6 +140,17 @@ impl fmt::Display for DiscoverySource {
                 let scheme = if endpoint.is_tls { "consuls" } else { "consul" };
                 write!(f, "{scheme}://{}/{service}", endpoint.authority())
             }
+            Self::Docker(socket) => write!(f, "docker:{}", socket.display()),
+            Self::Kubernetes { namespace, service } => write!(f, "kubernetes://{namespace}/{service}"),
+        }
+    }
+}
+
+impl fmt::Display for DiscoveredPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
         }
     }
 }

@@ -266,7 +266,51 @@ impl StorePlace {
     }
 }
 
+/// Access to an API server of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesAccess {
+    /// API server.
+    pub endpoint: StoreEndpoint,
+    /// CA certificates (PEM); `None` trusts the system's CAs.
+    pub authorities: Option<PathBuf>,
+    /// File of the token.
+    pub token_file: Option<PathBuf>,
+}
+
+impl KubernetesAccess {
+    /// Access to this API server; without an endpoint, to that of the pod. CA and token are those of the pod's service
+    /// account, unless given. A pod's token is not sent in plain text.
+    ///
+    /// # Errors
+    /// No endpoint is given, and the process is not in a pod.
+    pub fn new(
+        endpoint: Option<&StoreEndpoint>,
+        authorities: Option<&Path>,
+        token_file: Option<&Path>,
+    ) -> Result<Self, String> {
+        let account = Path::new(crate::SERVICE_ACCOUNT);
+        let (endpoint, ca_of_pod) = match endpoint {
+            Some(endpoint) => (endpoint.clone(), None),
+            None => (StoreEndpoint::of_pod()?, Some(account.join("ca.crt"))),
+        };
+        let token_of_pod = Some(account.join("token")).filter(|path| endpoint.is_tls && path.exists());
+        let authorities = authorities.map(Path::to_owned).or(ca_of_pod);
+        Ok(Self { endpoint, authorities, token_file: token_file.map(Path::to_owned).or(token_of_pod) })
+    }
+}
+
 impl StoreEndpoint {
+    /// API server that the environment of a pod names.
+    fn of_pod() -> Result<Self, String> {
+        let variable = |name: &str| {
+            std::env::var(name)
+                .map_err(|_| format!("{name} is not set: outside of a pod, `endpoint` names the API server"))
+        };
+        let host = variable("KUBERNETES_SERVICE_HOST")?;
+        let port = variable("KUBERNETES_SERVICE_PORT_HTTPS").ok().and_then(|port| port.parse().ok());
+        Ok(Self { is_tls: true, host, port: port.unwrap_or(443) })
+    }
+
     /// Host and port; an address of IPv6 is in brackets.
     pub fn authority(&self) -> String {
         match self.host.contains(':') {

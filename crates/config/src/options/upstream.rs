@@ -55,7 +55,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[
             one("source", ValueKind::DiscoverySource),
             property("protocol", ValueKind::Choice(&["http", "h2c", "https", "tcp"])),
+            property("port", ValueKind::DiscoveredPort),
             property("tag", ValueKind::Text),
+            property("label", ValueKind::Text),
+            property("network", ValueKind::Text),
+            property("endpoint", ValueKind::StoreEndpoint),
             property("token-file", ValueKind::File),
             property("ca-file", ValueKind::File),
             property("resolver", ValueKind::Resolver),
@@ -64,15 +68,21 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               up SRV records. Their weights count, and servers of a lower priority are backups. A new lookup follows \
               when the records expire, after `resolve-interval` at the latest. `\"consul://HOST:PORT/SERVICE\"` \
               watches a service in Consul, and uses its instances that pass their checks; `consuls` is TLS. \
-              `protocol` is the protocol of the servers (default `http`). `tag`, `token-file` and `ca-file` are for \
-              Consul. `resolver` is a name server for SRV records; without it, the first of `/etc/resolv.conf` is \
-              asked. If the source fails, its last servers stay. Servers of the file remain beside those of the \
-              source. At most 1,000 servers are used.",
+              `\"docker:SOCKET\"` watches containers of Docker or Podman that run and are not unhealthy. \
+              `\"kubernetes://NAMESPACE/SERVICE\"` watches the EndpointSlices of a service, and uses its ready \
+              endpoints. `protocol` is the protocol of the servers (default `http`). `port` is the number of a \
+              container's port, or the name or number of a service's port; without it, there must be only one. \
+              `tag` is for Consul. `label=\"NAME=VALUE\"` and `network` choose containers; one of them is required. \
+              `endpoint` is the API server of Kubernetes; without it, the server uses that of its pod, with the \
+              pod's service account. `token-file` and `ca-file` are for Consul and Kubernetes. `resolver` is a name \
+              server for SRV records; without it, the first of `/etc/resolv.conf` is asked. If the source fails, \
+              its last servers stay, also after a restart. Servers of the file remain beside those of the source. \
+              At most 1,000 servers are used.",
         example: r#"discover "srv:_http._tcp.app.example" protocol="h2c""#,
         known_as: KnownAs {
             nginx: &["resolve", "service", "resolver"],
             caddy: &["dynamic", "srv"],
-            others: &["server-template", "providers.consulCatalog"],
+            others: &["server-template", "providers.consulCatalog", "providers.docker"],
             ..KnownAs::NONE
         },
         set: OptionSetter::Upstream(|upstream, values| {
@@ -82,6 +92,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
                     source,
                     protocol: protocol.unwrap_or_default(),
                     tag: values.text("tag"),
+                    label: values.text("label"),
+                    network: values.text("network"),
+                    port: values.discovered_port("port"),
+                    endpoint: values.store_endpoint("endpoint"),
                     token_file: values.file("token-file"),
                     authorities: values.file("ca-file"),
                     resolver: values.resolver("resolver"),

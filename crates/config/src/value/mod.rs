@@ -32,7 +32,7 @@ pub(super) use rules::{check_target, parse_network, with_variables};
 pub(super) use upstream::parse_server_address;
 pub(super) use web::parse_pattern;
 
-use crate::model::discovery::DiscoverySource;
+use crate::model::discovery::{DiscoveredPort, DiscoverySource};
 use crate::model::gateway::ProgramUser;
 use crate::model::module::{CompiledDirectory, OutgoingHost};
 use crate::model::store::{StoreEndpoint, StorePlace};
@@ -83,6 +83,8 @@ pub(super) enum ValueKind {
     ServerAddress,
     /// Source of an upstream's servers.
     DiscoverySource,
+    /// Port of the servers that a source names.
+    DiscoveredPort,
     /// Address of a name server.
     Resolver,
     /// A server's address or the name of an upstream.
@@ -218,6 +220,7 @@ impl ValueKind {
             Self::Ipv4Address => "an IPv4 address".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
             Self::DiscoverySource => "a source such as `\"srv:NAME\"` or `\"consul://HOST/SERVICE\"`".into(),
+            Self::DiscoveredPort => "a port, or the name of one".into(),
             Self::Resolver => "an address of a name server, such as `\"10.0.0.2:53\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),
@@ -309,6 +312,7 @@ pub(super) enum OptionValue {
     Listen(Vec<Listen>),
     ServerAddress(UpstreamServerAddress),
     DiscoverySource(DiscoverySource),
+    DiscoveredPort(DiscoveredPort),
     Resolver(SocketAddr),
     HashKey(HashKey),
     /// Name, and value unless any fits.
@@ -461,6 +465,7 @@ impl Values {
         text: Text -> String;
         server_address: ServerAddress -> UpstreamServerAddress;
         discovery_source: DiscoverySource -> DiscoverySource;
+        discovered_port: DiscoveredPort -> DiscoveredPort;
         resolver: Resolver -> SocketAddr;
         hash_key: HashKey -> HashKey;
         cookie_test: CookieTest -> (String, Option<String>);

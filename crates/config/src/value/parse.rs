@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use super::discovery::{parse_discovery, parse_resolver};
+use super::discovery::{parse_discovered_port, parse_discovery, parse_resolver};
 use super::gateway::{parse_program_group, parse_program_user, parse_user, parse_variable_name};
 use super::log::{parse_log_format, parse_log_target};
 use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
@@ -114,6 +114,7 @@ pub(crate) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Resu
         ValueKind::Mode => parse_mode(text()?).map(OptionValue::Number),
         ValueKind::ServerAddress => parse_server_address(text()?, directory).map(OptionValue::ServerAddress),
         ValueKind::DiscoverySource => parse_discovery(text()?).map(OptionValue::DiscoverySource),
+        ValueKind::DiscoveredPort => parse_discovered_port(value).map(OptionValue::DiscoveredPort),
         ValueKind::Resolver => parse_resolver(text()?).map(OptionValue::Resolver),
         ValueKind::ForwardTarget => parse_forward_target(text()?, directory).map(OptionValue::Text),
         ValueKind::GatewayTarget => parse_gateway_target(text()?, directory).map(OptionValue::Text),

@@ -120,7 +120,7 @@ fn is_key(text: &str) -> bool {
 }
 
 /// True for a label of DNS (RFC 1123).
-fn is_label(text: &str) -> bool {
+pub(super) fn is_label(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('-') && !text.ends_with('-')
 }

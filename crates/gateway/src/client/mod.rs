@@ -79,7 +79,10 @@ fn unreachable(error: impl std::fmt::Display) -> ClientError {
 impl From<RestError> for ClientError {
     fn from(error: RestError) -> Self {
         match error {
-            RestError::Unreachable(reason) | RestError::Invalid(reason) => Self::Unreachable(reason),
+            RestError::Unreachable(reason) | RestError::Denied(reason) | RestError::Invalid(reason) => {
+                Self::Unreachable(reason)
+            }
+            RestError::Status(status, reason) => Self::Status(status.as_u16(), reason),
             RestError::TooLarge => Self::Invalid(format!("it has more than {RESPONSE_BYTES_MAX} bytes")),
         }
     }

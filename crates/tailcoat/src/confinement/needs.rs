@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CertificateFiles, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig,
-    GatewayProtocol, HandlerConfig, Listen, RemoteSyslog, RootPattern, RootPiece, RulesConfig, SiteConfig, StoreConfig,
-    StorePlace, SymlinkRule, SyslogTransport, UpstreamConfig, UpstreamServerAddress, ValkeyTopology, state_directory,
+    GatewayProtocol, HandlerConfig, Listen, RemoteSyslog, RootPattern, RootPiece, RulesConfig, SERVICE_ACCOUNT,
+    SharedState, SiteConfig, StoreConfig, StorePlace, SymlinkRule, SyslogTransport, UpstreamConfig,
+    UpstreamServerAddress, ValkeyTopology, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -31,9 +32,6 @@ const NAMES: [&str; 7] = [
     "/usr/share/ca-certificates",
     "/usr/local/share/ca-certificates",
 ];
-
-/// Files of a pod's service account in Kubernetes.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Addresses of resolvers: often a link to a daemon's file below `/run`.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -281,8 +279,16 @@ fn add_rules(rules: &RulesConfig, files: &mut Collected) {
 fn add_upstreams(config: &Config, files: &mut Collected) {
     let keys = config.upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref()?.key_file.as_ref());
     keys.for_each(|path| files.add_file(path, Rights::Read));
-    let sources = config.upstreams.iter().filter_map(|upstream| upstream.discovery.as_ref());
-    sources.flat_map(|discovery| discovery.files()).for_each(|path| files.add_file(path, Rights::Read));
+    for discovery in config.upstreams.iter().filter_map(|upstream| upstream.discovery.as_ref()) {
+        discovery.files().for_each(|path| files.add_file(path, Rights::Read));
+        if discovery.uses_service_account() {
+            files.add(SERVICE_ACCOUNT, Rights::Read);
+        }
+        // The last servers of the source.
+        if let Some(directory) = state_directory() {
+            files.add(existing(&directory), Rights::Change);
+        }
+    }
     for tls in config.upstreams.iter().map(|upstream| &upstream.tls) {
         tls.files().for_each(|path| files.add_file(path, Rights::Read));
     }
@@ -328,8 +334,9 @@ fn add_store(config: &Config, files: &mut Collected) {
     }
     let secrets = [&store.password_file, &store.key_file, &store.authorities];
     secrets.into_iter().flatten().for_each(|path| files.add_file(path, Rights::Read));
-    // The position in the orders, by which a cache on disk continues.
-    if let Some(directory) = state_directory().filter(|_| config.cache.disk.is_some()) {
+    // The position in the orders, by which a cache on disk continues, and the configuration of the last rollout.
+    let keeps_state = config.cache.disk.is_some() || store.has(SharedState::Rollouts);
+    if let Some(directory) = state_directory().filter(|_| keeps_state) {
         files.add(existing(&directory), Rights::Change);
     }
 }
