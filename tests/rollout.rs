@@ -1,6 +1,7 @@
 //! Configurations that are rolled out to several instances.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -46,10 +47,13 @@ impl Fleet {
 
 fn start(directory: &Path, number: usize) -> Operated {
     let path = directory.display();
-    Operated::start(&format!(
+    let state = directory.join(format!("state-{number}"));
+    let config = format!(
         "store {{\n url \"{path}/shared\"\n key-file \"{path}/key\"\n share \"orders\" \"rollouts\"\n instance \"edge-{number}\"\n \
          lease-time \"2s\"\n timeout \"500ms\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"old\"\n}}\n"
-    ))
+    );
+    let new = tempfile::tempdir().unwrap();
+    Operated::start_with(new, &config, |command: &mut Command| _ = command.env("STATE_DIRECTORY", state))
 }
 
 fn run(operated: &Operated, arguments: &[&str]) -> String {
@@ -139,6 +143,58 @@ fn an_operator_stops_a_rollout() {
     assert!(fleet.status().contains("returned: stopped by an operator"), "{}", fleet.status());
     let again = fleet.all[0].order(&["rollout", "stop"]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("no rollout is in progress"));
+}
+
+/// A process that starts while the store is away has the configuration of the last rollout that has ended, unless another
+/// program has written it.
+#[test]
+fn a_rollout_outlives_a_restart_without_a_store() {
+    let fleet = Fleet::start();
+    run(&fleet.all[0], &["rollout", "files", "--first", "100%", "--watch", "1s"]);
+    eventually("it is done", || fleet.status().contains(": done\n"));
+    fleet.roll_out("respond \"/\" 200 \"new\"", &["--first", "100%", "--watch", "1s"]);
+    eventually("it is done", || fleet.status().starts_with("rollout 2 of a configuration: done\n"));
+    let Fleet { all, directory } = fleet;
+    // Versions of the value.
+    let kept = |number: usize| files_below(&directory.path().join(format!("state-{number}")));
+    eventually("it is kept", || (0..3).all(|number| !kept(number).is_empty()));
+    let is_readable = |path: &PathBuf| std::fs::read(path).unwrap().windows(7).any(|part| part == b"respond");
+    assert!(!kept(0).iter().any(is_readable), "the values are encrypted");
+    drop(all);
+    // The store fails: a file is in the place of a folder.
+    let folder = directory.path().join("shared/rollout");
+    let away = folder.with_extension("away");
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    let first = start(directory.path(), 0);
+    eventually("it has the configuration of the rollout", || content(&first) == "new");
+    // Another program's value.
+    for path in kept(1) {
+        std::fs::write(path, "x".repeat(100)).unwrap();
+    }
+    let second = start(directory.path(), 1);
+    eventually("the log says it", || second.file("errors.log").contains("configuration of a rollout not restored"));
+    assert_eq!(content(&second), "old");
+    // The store is back.
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    eventually("the store says it", || content(&second) == "new");
+    let applied = || first.file("errors.log").matches("configuration of a rollout applied").count();
+    stays("it is applied once", Duration::from_secs(3), || applied() == 1 && content(&first) == "new");
+}
+
+/// Files below a state directory.
+fn files_below(state: &Path) -> Vec<PathBuf> {
+    let (mut folders, mut files) = (vec![state.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => files.push(path),
+            }
+        }
+    }
+    files
 }
 
 #[test]

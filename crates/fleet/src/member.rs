@@ -64,6 +64,8 @@ pub enum Action {
     UseTickets(TicketRing),
     /// Apply this configuration, and give the result to [`Member::on_applied`].
     Configure(ConfigChange),
+    /// Keep this configuration for the next process; without a text, keep none.
+    Keep(ConfigChange),
 }
 
 /// One instance among several.
@@ -109,6 +111,12 @@ impl Member {
     /// Responses and errors since the start, and servers of upstreams. They are part of the next record.
     pub fn set_health(&mut self, health: RolloutHealth) {
         self.rollouts.set_health(health);
+    }
+
+    /// Begins with the configuration that an earlier process has kept by [`Action::Keep`].
+    pub fn restore_config(&mut self, change: ConfigChange) {
+        let change = self.rollouts.restore(change);
+        self.actions.push(Action::Configure(change));
     }
 
     /// Takes the result of [`Action::Configure`].
@@ -185,6 +193,7 @@ impl Member {
             let request = self.rollouts.poll(now);
             actions.extend(request.map(|request| Action::Request(MemberPart::Rollouts, request)));
             self.report.rollout = self.rollouts.report();
+            actions.extend(self.rollouts.to_keep().map(Action::Keep));
         }
         let progress = (self.events.cursor().map(|cursor| cursor.next), self.events.waiting() as u64);
         let request = self.beats.poll(now, unix_ms, is_housekeeper, progress, &self.report);

@@ -41,6 +41,8 @@ pub(super) struct RolloutKeeper {
     stage_since: InstanceTime,
     /// Configuration in use; `None` is that of the file.
     applied: Option<String>,
+    /// Configuration that the next process begins with, as far as the caller was told; `None` is that of the file.
+    kept: Option<String>,
     is_applying: bool,
     /// Result of the latest change that this stage wanted.
     result: Option<Result<(), String>>,
@@ -67,6 +69,7 @@ impl RolloutKeeper {
             known: None,
             stage_since: InstanceTime::ZERO,
             applied: None,
+            kept: None,
             is_applying: false,
             result: None,
             health: RolloutHealth::default(),
@@ -185,6 +188,24 @@ impl RolloutKeeper {
             self.result = Some(result);
             self.health_before = self.health;
         }
+    }
+
+    /// Begins with the configuration that an earlier process has kept. Returns the change to apply.
+    pub(super) fn restore(&mut self, change: ConfigChange) -> ConfigChange {
+        self.kept.clone_from(&change.text);
+        self.is_applying = true;
+        change
+    }
+
+    /// Configuration to keep for the next process, if that has changed: the one of a rollout that has ended. One that is in
+    /// progress may be the reason why a process ends.
+    pub(super) fn to_keep(&mut self) -> Option<ConfigChange> {
+        let (rollout, _) = self.known.as_ref()?;
+        if rollout.stage.is_in_progress() || self.result != Some(Ok(())) || self.kept == self.applied {
+            return None;
+        }
+        self.kept.clone_from(&self.applied);
+        Some(ConfigChange { number: rollout.number, text: self.applied.clone() })
     }
 
     /// Configuration in use; `None` is that of the file.
@@ -338,6 +359,45 @@ mod tests {
         lab.record = None;
         lab.run(5);
         assert!(lab.applied.iter().all(|texts| texts.len() == 1));
+    }
+
+    /// A process that starts while the store is away has the configuration of the last rollout that has ended.
+    #[test]
+    fn the_configuration_of_a_finished_rollout_is_kept() {
+        let mut lab = Lab::new(3);
+        let mut kept: Vec<Option<ConfigChange>> = vec![None; 3];
+        let keep = |lab: &mut Lab, kept: &mut Vec<Option<ConfigChange>>| {
+            let changes = lab.keepers.iter_mut().map(RolloutKeeper::to_keep);
+            changes.zip(kept).filter_map(|(change, kept)| change.map(|change| *kept = Some(change))).count()
+        };
+        lab.begin("one");
+        lab.run(8);
+        assert_eq!(keep(&mut lab, &mut kept), 0, "it is in progress");
+        lab.run(60);
+        assert_eq!(keep(&mut lab, &mut kept), 3);
+        assert_eq!(keep(&mut lab, &mut kept), 0);
+        // A restart without a store, and the store afterwards: nothing is applied twice.
+        let change = kept[0].clone().unwrap();
+        assert_eq!((change.number, change.text.clone()), (1, text("one")));
+        let mut keeper = RolloutKeeper::new("edge-0");
+        let change = keeper.restore(change);
+        lab.keepers[0] = keeper;
+        lab.run(3);
+        lab.keepers[0].on_applied(change, Ok(()));
+        lab.run(3);
+        assert_eq!(lab.applied[0], [text("one")]);
+        assert_eq!(lab.keepers[0].result, Some(Ok(())));
+        assert_eq!(keep(&mut lab, &mut kept), 0);
+        // One that is returned leaves what was kept; the next one replaces it.
+        lab.failing = lab.begin("two");
+        lab.run(30);
+        assert_eq!(lab.steps.last(), Some(&RolloutStage::Returned));
+        assert_eq!(keep(&mut lab, &mut kept), 0);
+        lab.failing.clear();
+        lab.begin("three");
+        lab.run(90);
+        assert_eq!(keep(&mut lab, &mut kept), 3);
+        assert!(kept.iter().all(|change| change.as_ref().unwrap().text == text("three")));
     }
 
     #[test]

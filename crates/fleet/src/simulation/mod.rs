@@ -495,7 +495,7 @@ impl<'a> World<'a> {
                 let host = &mut self.hosts[index];
                 host.purges.extend(self.purges.keys().copied());
             }
-            Action::UseTickets(_) => {}
+            Action::UseTickets(_) | Action::Keep(_) => {}
             Action::Configure(change) => {
                 let is_bad = change.text.as_ref().is_some_and(|text| text.starts_with("bad"));
                 let result = if is_bad { Err("bad".to_owned()) } else { Ok(()) };

@@ -5,6 +5,7 @@
 
 mod bans;
 mod changes;
+mod kept_config;
 mod limits;
 mod lists;
 mod rollouts;

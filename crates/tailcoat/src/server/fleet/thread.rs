@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::bans::SharedBans;
 use super::changes::{order_of, publication};
+use super::kept_config::KeptConfig;
 use super::limits::{Charged, SharedLimits, charge};
 use super::lists::SharedLists;
 use super::rollouts::{health_of, obey};
@@ -56,6 +57,8 @@ pub(super) struct StoreThread {
     config: StoreConfig,
     /// File of the position in the events, if a cache on disk continues after a restart.
     cursor_file: Option<PathBuf>,
+    /// Configuration of a rollout that the next process begins with, if the instance takes part in rollouts.
+    kept_config: Option<KeptConfig>,
     tickets: Arc<Tickets>,
     changes: UnboundedSender<SharedChange>,
     observer: Arc<Observer>,
@@ -85,6 +88,8 @@ impl StoreThread {
         let tail: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_".contains(*letter);
         let plain: String = name.chars().filter(is_plain).take(60).collect();
+        let has_rollouts = config.has(SharedState::Rollouts);
+        let kept_config = if has_rollouts { KeptConfig::open(config, &place, &name, log.clone()) } else { None };
         let settings = MemberSettings {
             id: format!("{plain}-{tail}"),
             name,
@@ -92,7 +97,7 @@ impl StoreThread {
             lease_time: config.lease_time,
             has_tickets: config.has(SharedState::Tickets),
             has_events: config.has(SharedState::Orders),
-            has_rollouts: config.has(SharedState::Rollouts),
+            has_rollouts,
         };
         let entropy = Box::new(|| {
             let mut bytes = [0; 48];
@@ -105,6 +110,7 @@ impl StoreThread {
             store,
             config: config.clone(),
             cursor_file,
+            kept_config,
             tickets,
             changes,
             observer,
@@ -137,6 +143,11 @@ impl StoreThread {
             ..BeatReport::default()
         };
         self.member.set_report(report);
+        if let Some(kept) = &self.kept_config
+            && let Some(change) = kept.read().await
+        {
+            self.member.restore_config(change);
+        }
         let mut operations: JoinSet<(MemberPart, Result<StoreReply, StoreError>)> = JoinSet::new();
         let mut charges: JoinSet<Charged> = JoinSet::new();
         let mut looks: JoinSet<RolloutHealth> = JoinSet::new();
@@ -249,6 +260,11 @@ impl StoreThread {
                 }
             }
             Action::Configure(change) => _ = self.changes.send(SharedChange::Configure(change)),
+            Action::Keep(change) => {
+                if let Some(kept) = &self.kept_config {
+                    kept.write(change);
+                }
+            }
             Action::Resync => _ = self.changes.send(SharedChange::Resync),
             Action::UseTickets(ring) => {
                 if self.tickets.share(keys_of(&ring)).is_err() {
