@@ -144,7 +144,7 @@ fn containers_of_docker_are_followed() {
         operated.file("errors.log")
     );
 
-    // It is back, without containers: an answer without servers is one.
+    // The engine is back, without containers: an empty list is a response.
     docker.containers.lock().unwrap().clear();
     docker.is_failing.store(false, Ordering::SeqCst);
     eventually("there is no server", || get(&operated.server) == "503");

@@ -35,7 +35,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Largest weight of a server.
 const WEIGHT_MAX: u32 = 1_000;
 
-/// Most events of a stream that count as one change. A stream that never pauses delays no answer further.
+/// Most events of a stream that count as one change. A stream that never pauses delays a response no further.
 const DRAIN_MAX: usize = 1_000;
 
 /// Answer of a source.

@@ -41,7 +41,7 @@ pub(super) struct RolloutKeeper {
     stage_since: InstanceTime,
     /// Configuration in use; `None` is that of the file.
     applied: Option<String>,
-    /// Configuration that the next process begins with, as far as the caller was told; `None` is that of the file.
+    /// Configuration that the next process begins with, which the caller has got; `None` is that of the file.
     kept: Option<String>,
     is_applying: bool,
     /// Result of the latest change that this stage wanted.

@@ -64,7 +64,7 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
 
     /// Replaces an instance's numbers of operations in progress of many keys; returns those of other instances, of each key.
     /// A number is forgotten after [`COUNT_TIME`].
-    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [InstanceCount]) -> Pending<'a, Vec<u32>> {
         let _ = (instance, counts);
         Box::pin(async { Err(StoreError::Unable) })
     }
@@ -121,7 +121,7 @@ pub struct LimitCharge {
 
 /// Operations in progress of one key, at one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitCount {
+pub struct InstanceCount {
     /// Hash of the limit and the key.
     pub key: u64,
     /// Operations in progress.

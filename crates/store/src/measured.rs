@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tailcoat_config::StoreAbilities;
 use tokio::time::timeout;
 
-use super::{EngineTime, Entry, Expectation, LimitCharge, LimitCount, Pending, Put, SharedStore, StoreError, StoreKey};
+use super::{
+    EngineTime, Entry, Expectation, InstanceCount, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
+};
 
 /// Store whose operations have a time limit and are counted.
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl SharedStore for Measured {
         self.measure(self.store.charge(charges))
     }
 
-    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [InstanceCount]) -> Pending<'a, Vec<u32>> {
         self.measure(self.store.share_counts(instance, counts))
     }
 

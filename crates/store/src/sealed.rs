@@ -6,7 +6,9 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use tailcoat_config::StoreAbilities;
 
-use super::{EngineTime, Entry, Expectation, LimitCharge, LimitCount, Pending, Put, SharedStore, StoreError, StoreKey};
+use super::{
+    EngineTime, Entry, Expectation, InstanceCount, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
+};
 
 /// Shortest secret, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
@@ -101,7 +103,7 @@ impl SharedStore for SealedStore {
         self.store.charge(charges)
     }
 
-    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [InstanceCount]) -> Pending<'a, Vec<u32>> {
         self.store.share_counts(instance, counts)
     }
 

@@ -16,7 +16,7 @@ use tailcoat_config::{StoreAbilities, StoreConfig, ValkeyPlace, ValkeyTopology};
 use tokio::sync::Mutex;
 
 use super::{
-    COUNT_TIME, EngineTime, Entry, Expectation, LIST_MAX, LimitCharge, LimitCount, Pending, Put, SharedStore,
+    COUNT_TIME, EngineTime, Entry, Expectation, InstanceCount, LIST_MAX, LimitCharge, Pending, Put, SharedStore,
     StoreError, StoreKey, StoredVersion, salt,
 };
 
@@ -345,9 +345,9 @@ impl SharedStore for ValkeyStore {
         })
     }
 
-    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [LimitCount]) -> Pending<'a, Vec<u32>> {
+    fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [InstanceCount]) -> Pending<'a, Vec<u32>> {
         Box::pin(async move {
-            let command = |count: &LimitCount| {
+            let command = |count: &InstanceCount| {
                 let mut command = redis::cmd("EVAL");
                 command.arg(COUNT).arg(1).arg(format!("{PREFIX}counts/{:016x}", count.key));
                 command.arg(instance).arg(count.count).arg(COUNT_TIME.as_millis().to_string());

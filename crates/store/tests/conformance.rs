@@ -23,8 +23,8 @@ use tailcoat_config::{StoreConfig, StoreEndpoint, StorePlace};
 #[cfg(feature = "valkey")]
 use tailcoat_config::{ValkeyPlace, ValkeyTopology};
 use tailcoat_store::{
-    COUNT_TIME, Expectation, LimitCharge, LimitCount, Measured, Put, SharedStore, StoreError, StoreKey, StoredVersion,
-    open,
+    COUNT_TIME, Expectation, InstanceCount, LimitCharge, Measured, Put, SharedStore, StoreError, StoreKey,
+    StoredVersion, open,
 };
 use tempfile::TempDir;
 
@@ -140,7 +140,7 @@ async fn check(store: &Arc<Measured>) {
         true => assert!(charge.unwrap()[0] > 0),
         false => assert_eq!(charge, Err(StoreError::Unable)),
     }
-    let counts = store.share_counts("one", &[LimitCount { key: 1, count: 2 }]).await;
+    let counts = store.share_counts("one", &[InstanceCount { key: 1, count: 2 }]).await;
     assert_eq!(counts, if store.abilities().has_counters { Ok(vec![0]) } else { Err(StoreError::Unable) });
 }
 
@@ -227,7 +227,7 @@ fn valkey_standalone() {
         let many: Vec<LimitCharge> = (100..1_100).map(|key| LimitCharge { key, ..charge(1_000)[0].clone() }).collect();
         assert_eq!(store.charge(&many).await.unwrap().len(), 1_000);
         // Each instance has its own number of a key, which ends when it tells it no more.
-        let counts = |count| [LimitCount { key: 9, count }, LimitCount { key: 10, count: 1 }];
+        let counts = |count| [InstanceCount { key: 9, count }, InstanceCount { key: 10, count: 1 }];
         let told = [("one", 3, [0, 0]), ("two", 4, [3, 1]), ("one", 3, [4, 1]), ("two", 0, [3, 1]), ("one", 1, [0, 1])];
         for (instance, count, expect) in told {
             assert_eq!(store.share_counts(instance, &counts(count)).await.unwrap(), expect, "{instance} {count}");

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Number of locks that the keys are spread over, so that workers rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// Shards whose counts are told again in one batch, so that they do not expire: all within a second.
+/// Shards whose counts one batch sends again, so that they do not expire: all within a second.
 const REFRESHED: usize = 2;
 
-/// Keys of one lock whose counts have changed. Those of further keys are told with the next refresh.
+/// Keys of one lock whose counts have changed. The next refresh sends those of further keys.
 const CHANGED_MAX: usize = 1_024;
 
 /// Keys of one lock that have operations at other instances only.
@@ -146,7 +146,7 @@ impl CountTable {
                 }
             }
         }
-        // What does not fit is told with the next refresh.
+        // The next refresh sends the rest.
         told.truncate(max);
     }
 

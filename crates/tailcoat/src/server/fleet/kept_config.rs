@@ -32,7 +32,7 @@ struct KeptValue {
 }
 
 impl KeptConfig {
-    /// That of this instance of a store; `None` if there is no state directory, or no secret.
+    /// Opens the one of this instance of a store; `None` if there is no state directory, or no secret.
     pub(super) fn open(config: &StoreConfig, place: &str, instance: &str, log: ServerLog) -> Option<Self> {
         let digest = Sha256::digest(format!("{place}\n{instance}"));
         let digest: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tailcoat_store::{LimitCharge, LimitCount, Measured, SharedStore, StoreError};
+use tailcoat_store::{InstanceCount, LimitCharge, Measured, SharedStore, StoreError};
 
 use crate::config::LimitsWithoutStore;
 use crate::handler::Now;
@@ -131,8 +131,8 @@ pub(super) async fn charge(store: &Measured, instance: &str, batch: Batch) -> Ch
         LimitCharge { key: shared_key, cost_ns, backlog_ns_max }
     };
     let mut charges: Vec<LimitCharge> = batch.grants.iter().map(of_grants).collect();
-    let of_count = |(_, count): &(usize, OwnCount)| LimitCount { key: count.shared_key, count: count.count };
-    let counts: Vec<LimitCount> = batch.counts.iter().map(of_count).collect();
+    let of_count = |(_, count): &(usize, OwnCount)| InstanceCount { key: count.shared_key, count: count.count };
+    let counts: Vec<InstanceCount> = batch.counts.iter().map(of_count).collect();
     if charges.is_empty() && counts.is_empty() {
         charges.push(LimitCharge { key: 0, cost_ns: 0, backlog_ns_max: 0 });
     }
