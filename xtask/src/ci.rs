@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: every check there is, in the order of how soon each can tell that something is wrong.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -11,6 +12,9 @@ use crate::{attack, caching, conformance, failures, fuzz, licences, modules, pac
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
+/// Tests that run at a time, for each processor.
+const TESTS_A_PROCESSOR: usize = 2;
+
 /// A check's name, and the check: whether all passed. It may add reports of failed tests for the summary.
 type CiCheck = (&'static str, fn(&mut Vec<String>) -> bool);
 
@@ -19,19 +23,6 @@ const FEATURES: [&str; 5] = ["acme", "gateway", "import", "modules", "traces"];
 
 /// Features of libraries that stay: without them, dependencies of other libraries lose features, and are compiled again.
 const KEPT_FEATURES: &str = "tailcoat-observe/traces,tailcoat-store/valkey";
-
-/// Packages whose tests find the same with fewer features, and take long to compile.
-const TESTED_WITH_ALL: [&str; 9] = [
-    "tailcoat-cache",
-    "tailcoat-config",
-    "tailcoat-discovery",
-    "tailcoat-http",
-    "tailcoat-import",
-    "tailcoat-limits",
-    "tailcoat-observe",
-    "tailcoat-tls",
-    "tailcoat-upstream",
-];
 
 const CHECKS: [CiCheck; 14] = [
     ("tidiness", |_| report(tidy::check(Path::new(".")))),
@@ -85,7 +76,13 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn tests(failed: &mut Vec<String>) -> bool {
-    failures::run_tests(&mut command(&["test", "--workspace", "--no-fail-fast"]), failed).unwrap_or_else(|error| {
+    let mut command = command(&["test", "--workspace", "--no-fail-fast"]);
+    // Most tests wait for a program that waits for them.
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", (TESTS_A_PROCESSOR * processors).to_string());
+    }
+    failures::run_tests(&mut command, failed).unwrap_or_else(|error| {
         println!("cannot run cargo test: {error}");
         false
     })
@@ -100,30 +97,28 @@ fn format() -> bool {
 /// the library, and of what the program says without its parts, with none. The black-box tests of a single missing feature are
 /// not compiled, because they would need a second build of the program.
 fn features() -> bool {
-    let reduced = |command: &str, own: &[&str], selection: &[&str]| {
-        let own = own.iter().map(|name| format!("tailcoat/{name}"));
-        let features = own.chain([KEPT_FEATURES.to_owned()]).collect::<Vec<_>>().join(",");
-        let arguments = [&[command, "--no-default-features", "--features", &features], selection].concat();
-        cargo(&arguments)
-    };
     let each = FEATURES.iter().map(|without| {
-        let others: Vec<&str> = FEATURES.into_iter().filter(|feature| feature != without).collect();
-        reduced("clippy", &others, &[&LIKE_TESTS[..], &["--", "-D", "warnings"]].concat())
+        let others = FEATURES.into_iter().filter(|feature| feature != without).map(|name| format!("tailcoat/{name}"));
+        let features = others.chain([KEPT_FEATURES.to_owned()]).collect::<Vec<_>>().join(",");
+        let lints = ["clippy", "--no-default-features", "--features", &features];
+        cargo(&[&lints[..], &LIKE_TESTS, &["--", "-D", "warnings"]].concat())
     });
     // All are tried before the first failure counts, so that one run finds all errors.
     let of_each = each.fold(true, |all, one| all & one);
-    let elsewhere: Vec<&str> = TESTED_WITH_ALL.iter().flat_map(|package| ["--exclude", package]).collect();
-    // Alone, a missing feature of a dependency shows that another package would add.
-    let alone = cargo(&["clippy", "--no-default-features", "-p", "tailcoat", "--", "-D", "warnings"]);
-    let library = reduced("test", &[], &[&["--workspace", "--lib"], &elsewhere[..]].concat());
-    let program = reduced("test", &[], &["--workspace", "--test", "blackbox", "absent_parts"]);
-    alone & of_each & library & program
+    // Alone, the package shows if it needs a feature of a dependency that only others name.
+    let none = ["--no-default-features", "-p", "tailcoat"];
+    let lints = cargo(&[&["clippy"][..], &none, &["--", "-D", "warnings"]].concat());
+    let library = cargo(&[&["test"][..], &none, &["--lib"]].concat());
+    let program = cargo(&[&["test"][..], &none, &["--test", "blackbox", "absent_parts"]].concat());
+    lints & of_each & library & program
 }
 
-/// Includes private items, because contributors read them.
+/// Includes private items, because contributors read them. Programs whose library has their name are left out, because both would
+/// have one page. Examples are named as in `LIKE_TESTS`.
 fn documentation() -> bool {
-    let mut command = command(&["doc", "--no-deps", "--document-private-items"]);
-    succeeds(command.args(LIKE_TESTS).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
+    let mut command = command(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    command.args(["--lib", "--examples", "--bin", "h2_server", "--bin", "xtask"]);
+    succeeds(command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
 }
 
 fn cargo(arguments: &[&str]) -> bool {
