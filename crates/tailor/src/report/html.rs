@@ -199,7 +199,8 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         write!(out, "<th>{name}")?;
     }
     for percentile in [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
-        write!(out, "<tr><td>p{percentile}")?;
+        let name = if percentile == 100.0 { "max".to_owned() } else { format!("p{percentile}") };
+        write!(out, "<tr><td>{name}")?;
         for (_, distribution) in &columns {
             write!(out, "<td>{}", format_percentile(distribution, percentile))?;
         }
@@ -280,5 +281,31 @@ fn memory_over_time(intervals: &[IntervalReport]) -> String {
 }
 
 fn over_time(intervals: &[IntervalReport], value: impl Fn(&IntervalReport) -> f64) -> Vec<(f64, f64)> {
-    intervals.iter().map(|interval| (interval.end_seconds, value(interval))).collect()
+    let whole = without_rest(intervals, |interval| interval.end_seconds - interval.start_seconds);
+    whole.iter().map(|interval| (interval.end_seconds, value(interval))).collect()
+}
+
+/// Intervals without a last one that is too short for a rate, such as the time for responses after the end of the load.
+fn without_rest<T>(intervals: &[T], seconds: impl Fn(&T) -> f64) -> &[T] {
+    match intervals {
+        [whole @ .., rest] if whole.last().is_some_and(|before| seconds(rest) < seconds(before) / 2.0) => whole,
+        all => all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_rest;
+
+    #[test]
+    fn a_short_last_interval_has_no_rate() {
+        let check = |seconds: &[f64], count: usize| {
+            assert_eq!(without_rest(seconds, |one| *one), &seconds[..count], "{seconds:?}");
+        };
+        check(&[], 0);
+        check(&[0.01], 1);
+        check(&[1.0, 1.0, 0.01], 2);
+        check(&[1.0, 0.6], 2);
+        check(&[1.0, 0.01, 1.0], 3);
+    }
 }
