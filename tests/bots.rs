@@ -120,6 +120,31 @@ fn a_cookie_outlives_reloads_and_upgrades() {
     assert_eq!(status(&get(&operated.server, "/thread", "curl/8", "")), "403");
 }
 
+/// A cookie opens what a challenge closes. It opens no path that is closed to bots, wherever it is sent first, and costs
+/// nothing at paths that are open.
+#[test]
+fn a_cookie_opens_no_path_with_a_score_of_rejections() {
+    let rules = " metrics \"/metrics\"\n bots \"forum\" {\n work-bits 6\n score 100 path=\"/closed/*\"\n score 10 path=\"/odd\"\n \
+                 exempt \"~^/open(/|$)\" \"/feeds/*\" \"/metrics\"\n }";
+    let server = TestServer::run(&site(rules));
+    let passed = get(&server, &solution(&get(&server, "/thread", "curl/8", "")), "curl/8", "");
+    let with_cookie = format!("Cookie: {}\r\n", between(&passed, "Set-Cookie: ", ";"));
+    let check = |cookie: &str, expect: [&str; 6]| {
+        let paths = ["/closed/a", "/thread", "/closed/a", "/odd", "/open/a", "/feeds/a"];
+        assert_eq!(paths.map(|path| status(&get(&server, path, "curl/8", cookie)).to_owned()), expect, "{cookie}");
+    };
+    // Twice, because the cookie is remembered.
+    for _ in 0..2 {
+        check(&with_cookie, ["403", "200", "403", "200", "200", "200"]);
+    }
+    check("Cookie: tailcoat-pass=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\r\n", ["403", "403", "403", "403", "200", "200"]);
+    let metrics = crate::support::ask(&server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    for (class, count) in [("passed", 4), ("rejected", 6), ("challenged", 4), ("exempt", 6)] {
+        let line = format!("tailcoat_bot_requests_total{{class=\"{class}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+}
+
 #[test]
 fn patience_is_enough_without_javascript() {
     let server = TestServer::run(&site(" bots \"forum\" { challenge-wait \"1s\" }"));

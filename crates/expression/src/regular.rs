@@ -19,6 +19,14 @@ impl Regex {
         builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)
     }
 
+    /// One expression that matches what any of these does, for a single search. `None` if one of them has flags or named
+    /// groups, which the others must not share, or if all are too large together.
+    pub fn any_of<'r>(all: impl Iterator<Item = &'r Self>) -> Option<Self> {
+        let parts: Vec<_> = all.map(|one| one.0.as_str()).collect();
+        let is_plain = !parts.is_empty() && !parts.iter().any(|part| part.contains("(?"));
+        is_plain.then(|| Self::new(&format!("(?:{})", parts.join(")|(?:"))).ok())?
+    }
+
     /// Expression without regard to letter case, unless it says `(?-i)` itself.
     pub fn ignoring_case(&self) -> Self {
         let mut builder = regex::bytes::RegexBuilder::new(self.0.as_str());
@@ -66,5 +74,19 @@ mod tests {
             assert!(regex.get().is_match(path), "{path:?}");
         }
         assert!(!regex.get().is_match(b"/admin"));
+    }
+
+    #[test]
+    fn one_expression_for_several() {
+        let any_of = |texts: &[&str]| {
+            let all: Vec<_> = texts.iter().map(|text| Regex::new(text).unwrap()).collect();
+            Regex::any_of(all.iter())
+        };
+        let any = any_of(&["^/a|b$", "c"]).unwrap();
+        let matched = ["/a", "xb", "xc", "x/a", "bx"].map(|path| any.get().is_match(path.as_bytes()));
+        assert_eq!(matched, [true, true, true, false, false]);
+        for texts in [&[][..], &["a", "(?i)b"], &["(?x)a # b"], &["(?<name>a)", "(?<name>b)"], &["[a-z]{9999}"; 9]] {
+            assert_eq!(any_of(texts), None, "{texts:?}");
+        }
     }
 }

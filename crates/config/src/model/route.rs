@@ -71,6 +71,22 @@ impl PathPattern {
 }
 
 impl PathPattern {
+    /// Patterns that match the same paths as these together, with one regular expression in place of several, if possible.
+    #[must_use]
+    pub fn joined(patterns: &[Self]) -> Vec<Self> {
+        let regexes = patterns.iter().filter_map(|pattern| match pattern {
+            Self::Regex(regex) => Some(regex),
+            _ => None,
+        });
+        match Regex::any_of(regexes) {
+            Some(any) => {
+                let others = patterns.iter().filter(|pattern| !matches!(pattern, Self::Regex(_))).cloned();
+                others.chain([Self::Regex(any)]).collect()
+            }
+            None => patterns.to_vec(),
+        }
+    }
+
     /// Returns `true` if a guard of these paths also guards this one: in addition to its matches, `/a/*` guards `/a`,
     /// because most programs treat both alike.
     pub fn guards(&self, path: &[u8]) -> bool {

@@ -260,7 +260,8 @@ impl BuiltResponse {
 
     /// Builds a rejection with this status and a reason for the log.
     pub fn rejection(status: Status, reason: &'static str) -> Box<Self> {
-        let mut response = Self::new(status);
+        // Room for the fields of an error page.
+        let mut response = Self::with_fields(status, Fields::with_capacity(64, 2), Body::default());
         response.reason = reason;
         response
     }

@@ -118,7 +118,7 @@ pub struct Passage {
     /// True if a handler has changed the request. That handler had already received the edited fields.
     is_changed: bool,
     /// Head that replaces the client's, with the last target.
-    head: Option<(RequestHead, Vec<u8>)>,
+    head: Option<Box<(RequestHead, Vec<u8>)>>,
 }
 
 /// Decision of the rules on a request.
@@ -607,7 +607,7 @@ impl Rules {
         let Some((head, bytes)) = &identified else { return self.edit(passage, routed) };
         self.edit(passage, &Routed { request: Request { head, bytes }, ..*routed })?;
         if passage.head.is_none() {
-            passage.head = identified;
+            passage.head = identified.map(Box::new);
         }
         Ok(())
     }
@@ -628,9 +628,9 @@ impl Rules {
         }
         let target = passage.targets.last();
         if let Some(target) = target.filter(|_| passage.is_redirected) {
-            passage.head = Some(redirected_head(&routed.request, target, changes));
+            passage.head = Some(Box::new(redirected_head(&routed.request, target, changes)));
         } else if target.is_some() || !changes.is_empty() {
-            passage.head = Some(change_request(&routed.request, target, &changes));
+            passage.head = Some(Box::new(change_request(&routed.request, target, &changes)));
         }
         Ok(())
     }
@@ -687,7 +687,7 @@ impl Passage {
     /// Returns the request in the form for handlers.
     pub fn seen<'a>(&'a self, routed: &Routed<'a>) -> Routed<'a> {
         let mut seen = *routed;
-        if let Some((head, bytes)) = &self.head {
+        if let Some((head, bytes)) = self.head.as_deref() {
             seen.request = Request { head, bytes };
         }
         if let Some(target) = self.targets.last() {

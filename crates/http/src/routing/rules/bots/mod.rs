@@ -21,7 +21,7 @@ use wire::http::{KnownField, Status, Version, cookies};
 use self::page::ChallengePage;
 use super::target::arguments;
 use super::{RoutedFacts, Visit};
-use crate::config::{BotRejection, BotsConfig, unmapped};
+use crate::config::{BotRejection, BotsConfig, CustomScore, PathPattern, unmapped};
 use crate::handler::{BuiltResponse, PageFormat, ResponseEnding, Routed};
 use crate::known_clients::{BotLists, BotReport, Claim, ClaimFuture, Claims, SiteLists};
 use crate::log::LogClient;
@@ -35,6 +35,9 @@ const WAITED_PASS_SECONDS_MAX: u64 = 3_600;
 
 /// Clients that have passed and are remembered by each worker, so that their cookies need not be verified each time.
 const PASSED_PLACES: usize = 4_096;
+
+/// Longest `User-Agent` and host of a client that is remembered.
+const PASSED_TEXT_BYTES_MAX: usize = 512;
 
 /// Values of `User-Agent` that each worker remembers, so that they need not be searched for names each time.
 const AGENT_PLACES: usize = 256;
@@ -57,17 +60,31 @@ pub(super) struct BotRule {
     lists: RefCell<Arc<BotLists>>,
     passed: RefCell<PassedClients>,
     agents: RefCell<KnownAgents>,
+    /// Paths that need no challenge, and scores of the configuration. Regular expressions need scratch memory for a search,
+    /// for which workers that share them wait.
+    exempt: Vec<PathPattern>,
+    scores: Vec<CustomScore>,
     /// Report of clients that have passed.
     passed_report: Rc<BotReport>,
     /// True if scores of the configuration alone can reach the score of rejections.
     can_custom_reject: bool,
 }
 
-/// Clients that have passed, by a hash of cookie, client and host.
+/// Clients that have passed.
+#[derive(Default)]
 struct PassedClients {
-    hasher: RandomState,
-    /// Hash, and end of the cookie's validity in seconds since 1970; 0 is free. Empty until a client has passed.
-    places: Box<[(u64, u64)]>,
+    /// Empty until a client has passed.
+    places: Vec<Option<PassedClient>>,
+}
+
+/// A client that has passed, with all that its cookie is for.
+struct PassedClient {
+    cookie: Box<[u8]>,
+    user_agent: Box<[u8]>,
+    host: Box<[u8]>,
+    network: Option<u64>,
+    /// End of the cookie's validity, in seconds since 1970.
+    until_s: u64,
 }
 
 /// Programs that values of `User-Agent` name, by a hash that clients cannot choose.
@@ -107,24 +124,45 @@ impl KnownAgents {
 }
 
 impl PassedClients {
-    fn hash(&self, client: &ChallengedClient<'_>, cookie: &[u8]) -> u64 {
-        let network = client.address.map(|address| match unmapped(address) {
+    fn has(&self, client: &ChallengedClient<'_>, cookie: &[u8], now_s: u64) -> bool {
+        let place = self.places.get(Self::place(cookie)).and_then(Option::as_ref);
+        place.is_some_and(|known| {
+            *known.cookie == *cookie
+                && now_s < known.until_s
+                && *known.user_agent == *client.user_agent
+                && *known.host == *client.host
+                && known.network == Self::network(client)
+        })
+    }
+
+    /// Adds a client whose cookie is valid.
+    fn insert(&mut self, client: &ChallengedClient<'_>, cookie: &[u8], until_s: u64) {
+        if client.user_agent.len() > PASSED_TEXT_BYTES_MAX || client.host.len() > PASSED_TEXT_BYTES_MAX {
+            return;
+        }
+        if self.places.is_empty() {
+            self.places.resize_with(PASSED_PLACES, || None);
+        }
+        self.places[Self::place(cookie)] = Some(PassedClient {
+            cookie: cookie.into(),
+            user_agent: client.user_agent.into(),
+            host: client.host.into(),
+            network: Self::network(client),
+            until_s,
+        });
+    }
+
+    /// Place of a cookie: its last characters are of its signature, which clients cannot choose.
+    fn place(cookie: &[u8]) -> usize {
+        let end = cookie.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+        (end.wrapping_mul(0x9e37_79b1) >> 16) as usize % PASSED_PLACES
+    }
+
+    fn network(client: &ChallengedClient<'_>) -> Option<u64> {
+        client.address.map(|address| match unmapped(address) {
             std::net::IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
             std::net::IpAddr::V6(v6) => 1 << 63 | (u128::from(v6) >> 80) as u64,
-        });
-        self.hasher.hash_one((cookie, client.user_agent, client.host, network))
-    }
-
-    fn has(&self, hash: u64, now_s: u64) -> bool {
-        let place = self.places.get(hash as usize % PASSED_PLACES);
-        place.is_some_and(|(known, until_s)| *known == hash && now_s < *until_s)
-    }
-
-    fn insert(&mut self, hash: u64, until_s: u64) {
-        if self.places.is_empty() {
-            self.places = vec![(0, 0); PASSED_PLACES].into_boxed_slice();
-        }
-        self.places[hash as usize % PASSED_PLACES] = (hash, until_s);
+        })
     }
 }
 
@@ -142,8 +180,10 @@ impl BotRule {
         Self {
             version: Cell::new(None),
             lists: RefCell::default(),
-            passed: RefCell::new(PassedClients { hasher: RandomState::new(), places: Box::default() }),
+            passed: RefCell::default(),
             agents: RefCell::default(),
+            exempt: PathPattern::joined(&config.exempt),
+            scores: config.scores.clone(),
             passed_report: Rc::new(passed_report),
             can_custom_reject: config.policy.reject_score.is_some_and(|least| custom_points >= least),
             shared: Arc::clone(shared),
@@ -163,11 +203,13 @@ impl BotRule {
         let challenged = challenged_client(routed, client);
         let now_s = routed.now.unix_seconds;
         let cookie = cookies(&routed.request).find(|(name, _)| *name == COOKIE_NAME.as_bytes());
-        let hash = cookie.map(|(_, value)| self.passed.borrow().hash(&challenged, value));
-        if hash.is_some_and(|hash| self.passed.borrow().has(hash, now_s)) && !self.can_custom_reject {
+        let cookie = cookie.map(|(_, value)| value);
+        if cookie.is_some_and(|cookie| self.passed.borrow().has(&challenged, cookie, now_s))
+            && !(self.can_custom_reject && self.may_be_rejected(routed))
+        {
             return Ok(Rc::clone(&self.passed_report));
         }
-        self.assess_fully(routed, &challenged, cookie.map(|(_, value)| value), hash, verdict)
+        self.assess_fully(routed, &challenged, cookie, verdict)
     }
 
     fn assess_fully(
@@ -175,7 +217,6 @@ impl BotRule {
         routed: &Routed<'_>,
         client: &ChallengedClient<'_>,
         cookie: Option<&[u8]>,
-        hash: Option<u64>,
         verdict: Option<ClaimVerdict>,
     ) -> Result<Rc<BotReport>, ClaimFuture> {
         let mut version = self.version.get();
@@ -212,22 +253,30 @@ impl BotRule {
                 }
             }
         }
-        let until_s = cookie.and_then(|cookie| self.shared.key.valid_until(client, cookie, routed.now.unix_seconds));
-        evidence.has_passed = until_s.is_some() && claimed.is_none();
-        if claimed.is_none() && !evidence.is_signed && !evidence.has_passed {
-            let own = signals_of(&self.facts(routed, named.kind));
-            evidence.signals = evidence.signals.with(own);
-        }
         evidence.custom_points = self.custom_points(routed);
         if evidence.custom_points != 0 {
             evidence.signals.add(Signal::Custom);
         }
-        evidence.is_exempt = config.exempt.iter().any(|pattern| pattern.matches(routed.path));
-        let (score, class, action) = config.policy.decide(&evidence);
+        evidence.is_exempt = self.exempt.iter().any(|pattern| pattern.matches(routed.path));
+        let (mut decision, mut passed_until_s) = (config.policy.decide(&evidence), None);
+        if claimed.is_none() && !evidence.is_signed {
+            let with_pass = Evidence { has_passed: true, ..evidence };
+            evidence.signals = evidence.signals.with(signals_of(&self.facts(routed, named.kind)));
+            decision = config.policy.decide(&evidence);
+            // The signature of a cookie is checked only if it makes a difference.
+            let passed = cookie.map(|cookie| (cookie, config.policy.decide(&with_pass)));
+            if let Some((cookie, passed)) = passed.filter(|(_, (_, class, _))| *class != decision.1) {
+                passed_until_s = self.shared.key.valid_until(client, cookie, routed.now.unix_seconds);
+                if passed_until_s.is_some() {
+                    (decision, evidence) = (passed, with_pass);
+                }
+            }
+        }
+        let (score, class, action) = decision;
         if class == BotClass::Passed
-            && let Some((hash, until_s)) = hash.zip(until_s)
+            && let Some((cookie, until_s)) = cookie.zip(passed_until_s)
         {
-            self.passed.borrow_mut().insert(hash, until_s);
+            self.passed.borrow_mut().insert(client, cookie, until_s);
         }
         let name = agent.or(name).map(Into::into);
         Ok(Rc::new(BotReport { class, score, signals: evidence.signals, name, action }))
@@ -274,9 +323,18 @@ impl BotRule {
         }
     }
 
+    /// True if the scores of the configuration may reject the request. Those that cost a search are taken to apply.
+    fn may_be_rejected(&self, routed: &Routed<'_>) -> bool {
+        let may_apply = |score: &&CustomScore| {
+            score.points > 0 && (matches!(score.path, PathPattern::Regex(_)) || score.path.matches(routed.path))
+        };
+        let points = self.scores.iter().filter(may_apply).map(|score| score.points).fold(0, i16::saturating_add);
+        self.shared.config.policy.reject_score.is_some_and(|least| points >= least)
+    }
+
     fn custom_points(&self, routed: &Routed<'_>) -> i16 {
         let facts = RoutedFacts::new(routed);
-        let fitting = self.shared.config.scores.iter().filter(|score| {
+        let fitting = self.scores.iter().filter(|score| {
             score.path.matches(routed.path) && score.when.as_ref().is_none_or(|when| when.evaluate(&facts).is_true())
         });
         fitting.map(|score| score.points).fold(0, i16::saturating_add)
