@@ -124,9 +124,9 @@ fn a_cookie_outlives_reloads_and_upgrades() {
 /// nothing at paths that are open.
 #[test]
 fn a_cookie_opens_no_path_with_a_score_of_rejections() {
-    let rules = " metrics \"/metrics\"\n bots \"forum\" {\n work-bits 6\n score 100 path=\"/closed/*\"\n score 10 path=\"/odd\"\n \
+    let rules = " bots \"forum\" {\n work-bits 6\n score 100 path=\"/closed/*\"\n score 10 path=\"/odd\"\n \
                  exempt \"~^/open(/|$)\" \"/feeds/*\" \"/metrics\"\n }";
-    let server = TestServer::run(&site(rules));
+    let server = TestServer::run(&site(rules).replace(" respond", " metrics \"/metrics\"\n respond"));
     let passed = get(&server, &solution(&get(&server, "/thread", "curl/8", "")), "curl/8", "");
     let with_cookie = format!("Cookie: {}\r\n", between(&passed, "Set-Cookie: ", ";"));
     let check = |cookie: &str, expect: [&str; 6]| {
