@@ -193,7 +193,7 @@ impl Member {
             let request = self.rollouts.poll(now);
             actions.extend(request.map(|request| Action::Request(MemberPart::Rollouts, request)));
             self.report.rollout = self.rollouts.report();
-            actions.extend(self.rollouts.to_keep().map(Action::Keep));
+            actions.extend(self.rollouts.next_to_keep().map(Action::Keep));
         }
         let progress = (self.events.cursor().map(|cursor| cursor.next), self.events.waiting() as u64);
         let request = self.beats.poll(now, unix_ms, is_housekeeper, progress, &self.report);

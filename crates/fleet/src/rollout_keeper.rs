@@ -199,7 +199,7 @@ impl RolloutKeeper {
 
     /// Configuration to keep for the next process, if that has changed: the one of a rollout that has ended. One that is in
     /// progress may be the reason why a process ends.
-    pub(super) fn to_keep(&mut self) -> Option<ConfigChange> {
+    pub(super) fn next_to_keep(&mut self) -> Option<ConfigChange> {
         let (rollout, _) = self.known.as_ref()?;
         if rollout.stage.is_in_progress() || self.result != Some(Ok(())) || self.kept == self.applied {
             return None;
@@ -367,7 +367,7 @@ mod tests {
         let mut lab = Lab::new(3);
         let mut kept: Vec<Option<ConfigChange>> = vec![None; 3];
         let keep = |lab: &mut Lab, kept: &mut Vec<Option<ConfigChange>>| {
-            let changes = lab.keepers.iter_mut().map(RolloutKeeper::to_keep);
+            let changes = lab.keepers.iter_mut().map(RolloutKeeper::next_to_keep);
             changes.zip(kept).filter_map(|(change, kept)| change.map(|change| *kept = Some(change))).count()
         };
         lab.begin("one");
