@@ -351,7 +351,12 @@ fn hostile_engines() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let events = "{\"Type\":\"container\",\"Action\":\"die\"}\n".repeat(100);
-            while !is_over.load(Ordering::SeqCst) && docker.engine.send(&events) > 0 {}
+            // Each waits until the server has read the events before.
+            while !is_over.load(Ordering::SeqCst) {
+                if docker.engine.send(&events) == 0 {
+                    break;
+                }
+            }
         });
         // Time is what this tests.
         stays("it serves", Duration::from_secs(3), || get(&operated.server) == "one");
@@ -419,7 +424,7 @@ fn sockets_without_permission() {
     let socket = directory.path().join("docker.sock");
     let _docker = Docker::start(&socket);
     let user = if rustix::process::geteuid().is_root() { "server { user \"nobody\" }\n" } else { "" };
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o000)).unwrap();
     let check = |socket: &Path, expect: &str| {
         let errors = directory.path().join("errors.log");
         let config = user.to_owned() + &config(&format!("\"docker:{}\" label=\"a\"", socket.display()), "");

@@ -354,6 +354,8 @@ impl Slices {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     fn slices(port: Option<&str>) -> Slices {
@@ -402,7 +404,7 @@ mod tests {
         let ended = endpoint("10.0.0.5", r#""ready":false,"serving":false,"terminating":true"#);
         let all = [one.clone(), two.clone(), unready.clone(), ending.clone(), ended.clone()].join(",");
         let added = event("ADDED", "a", "IPv4", &all, HTTP);
-        check(None, &[added.clone()], &["http://10.0.0.1:80", "http://10.0.0.2:80"], 0);
+        check(None, from_ref(&added), &["http://10.0.0.1:80", "http://10.0.0.2:80"], 0);
         let rest = [unready, ending, ended].join(",");
         let modified = event("MODIFIED", "a", "IPv4", &rest, HTTP);
         check(None, &[added.clone(), modified], &["http://10.0.0.4:80"], 0);
@@ -411,13 +413,13 @@ mod tests {
         check(None, &[added, other, deleted], &["http://10.0.1.1:80"], 0);
         // Ports.
         let many = event("ADDED", "a", "IPv4", &one, TWO);
-        check(Some("admin"), &[many.clone()], &["http://10.0.0.1:81"], 0);
-        check(Some("80"), &[many.clone()], &["http://10.0.0.1:80"], 0);
-        check(Some("dns"), &[many.clone()], &[], 1);
+        check(Some("admin"), from_ref(&many), &["http://10.0.0.1:81"], 0);
+        check(Some("80"), from_ref(&many), &["http://10.0.0.1:80"], 0);
+        check(Some("dns"), from_ref(&many), &[], 1);
         check(None, &[many], &[], 1);
         // Families.
         let six = event("ADDED", "b", "IPv6", &endpoint("2001:db8::1", ""), HTTP);
-        check(None, &[six.clone()], &["http://[2001:db8::1]:80"], 0);
+        check(None, from_ref(&six), &["http://[2001:db8::1]:80"], 0);
         check(None, &[event("ADDED", "a", "IPv4", &one, HTTP), six.clone()], &["http://10.0.0.1:80"], 0);
         check(None, &[event("ADDED", "a", "IPv4", "", HTTP), six], &["http://[2001:db8::1]:80"], 0);
         let named = event("ADDED", "a", "FQDN", &endpoint("app.example", ""), HTTP);
