@@ -1,6 +1,6 @@
 //! HTTP/1.1 server of an engine: whole responses, and streams of events that stay open.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -31,34 +31,37 @@ impl EngineServer {
     /// Listens on a Unix socket. `respond` makes responses from heads of requests.
     pub(crate) fn on_socket(path: &Path, respond: impl Fn(&str) -> EngineResponse + Send + Sync + 'static) -> Self {
         let listener = UnixListener::bind(path).expect("the path is free");
-        let server = Self::default();
-        let serving = server.clone();
-        let respond: Arc<Respond> = Arc::new(respond);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (serving, respond) = (serving.clone(), Arc::clone(&respond));
-                let reader = stream.try_clone().expect("a descriptor is free");
-                thread::spawn(move || serving.serve(reader, Box::new(stream), &*respond));
-            }
-        });
-        server
+        Self::accepting(Arc::new(respond), move || {
+            let (stream, _) = listener.accept()?;
+            Ok((stream.try_clone()?, stream))
+        })
     }
 
     /// Listens on a free port.
     pub(crate) fn on_port(respond: impl Fn(&str) -> EngineResponse + Send + Sync + 'static) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
-        let server = Self::default();
-        let serving = server.clone();
-        let respond: Arc<Respond> = Arc::new(respond);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (serving, respond) = (serving.clone(), Arc::clone(&respond));
-                let reader = stream.try_clone().expect("a descriptor is free");
-                thread::spawn(move || serving.serve(reader, Box::new(stream), &*respond));
-            }
+        let server = Self::accepting(Arc::new(respond), move || {
+            let (stream, _) = listener.accept()?;
+            Ok((stream.try_clone()?, stream))
         });
         (server, address)
+    }
+
+    /// Serves each connection that `accept` returns, as its reader and its writer.
+    fn accepting<S: Read + Write + Send + 'static>(
+        respond: Arc<Respond>,
+        accept: impl Fn() -> io::Result<(S, S)> + Send + 'static,
+    ) -> Self {
+        let server = Self::default();
+        let serving = server.clone();
+        thread::spawn(move || {
+            while let Ok((reader, writer)) = accept() {
+                let (serving, respond) = (serving.clone(), Arc::clone(&respond));
+                thread::spawn(move || serving.serve(reader, Box::new(writer), &*respond));
+            }
+        });
+        server
     }
 
     /// Sends bytes to all streams. Returns the number of those that are still open.

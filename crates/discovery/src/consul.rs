@@ -144,13 +144,7 @@ mod tests {
     fn servers() {
         let check = |content: &str, expect: Option<(&[&str], usize)>| {
             let found = answer(content.as_bytes(), DiscoveredProtocol::Http2).ok();
-            let text = |server: &UpstreamServer| format!("{} {}", server.address, server.weight);
-            let found = found.map(|found| {
-                let texts: Vec<String> = found.servers.unwrap().iter().map(text).collect();
-                (texts, found.invalid)
-            });
-            let expect = expect.map(|(texts, invalid)| (texts.iter().map(ToString::to_string).collect(), invalid));
-            assert_eq!(found, expect, "{content}");
+            crate::tests::check(found, expect, content);
         };
         let node =
             |address: &str, service: &str| format!(r#"{{"Node":{{"Address":"{address}"}},"Service":{{{service}}}}}"#);

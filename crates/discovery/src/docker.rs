@@ -226,13 +226,7 @@ mod tests {
             let choice =
                 ContainerChoice { network: network.map(str::to_owned), port, protocol: DiscoveredProtocol::Http };
             let found = choice.answer(content.as_bytes()).ok();
-            let text = |server: &UpstreamServer| format!("{} {}", server.address, server.weight);
-            let found = found.map(|found| {
-                let texts: Vec<String> = found.servers.unwrap().iter().map(text).collect();
-                (texts, found.invalid)
-            });
-            let expect = expect.map(|(texts, invalid)| (texts.iter().map(ToString::to_string).collect(), invalid));
-            assert_eq!(found, expect, "{content}");
+            crate::tests::check(found, expect, content);
         };
         let app = Some("app");
         let good = container(APP, TCP, "");

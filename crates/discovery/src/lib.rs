@@ -200,6 +200,17 @@ fn fail(upstream: &SharedUpstream, source: &DiscoverySource, error: &str) {
 mod tests {
     use super::*;
 
+    /// Checks the servers of an answer, each with its weight, and the number of entries that are no servers.
+    pub(super) fn check(found: Option<Answer>, expect: Option<(&[&str], usize)>, content: &str) {
+        let text = |server: &UpstreamServer| format!("{} {}", server.address, server.weight);
+        let found = found.map(|found| {
+            let texts: Vec<String> = found.servers.unwrap().iter().map(text).collect();
+            (texts, found.invalid)
+        });
+        let expect = expect.map(|(texts, invalid)| (texts.iter().map(ToString::to_string).collect(), invalid));
+        assert_eq!(found, expect, "{content}");
+    }
+
     #[test]
     fn pauses_grow_up_to_a_limit() {
         for (failures, expect) in [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (1_000_000, 30)] {

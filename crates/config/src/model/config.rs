@@ -53,8 +53,8 @@ pub struct Config {
     pub upstreams: Vec<Arc<UpstreamConfig>>,
     /// Settings of automatic certificates.
     pub automatic_certificates: AutomaticCertificates,
-    /// The sites; the first that matches a request's host and listener has it. Configurations that follow each other share
-    /// those that stay.
+    /// The sites; the first that matches a request's host and listener has it. The configuration after a change shares the
+    /// sites that the change leaves alone.
     pub sites: Vec<Arc<SiteConfig>>,
     /// Rules of all sites, in addition to a site's own.
     pub rules: RulesConfig,

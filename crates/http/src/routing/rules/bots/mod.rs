@@ -66,8 +66,6 @@ pub(super) struct BotRule {
     scores: Vec<CustomScore>,
     /// Report of clients that have passed.
     passed_report: Rc<BotReport>,
-    /// True if scores of the configuration alone can reach the score of rejections.
-    can_custom_reject: bool,
 }
 
 /// Clients that have passed.
@@ -169,7 +167,6 @@ impl PassedClients {
 impl BotRule {
     pub(super) fn new(shared: &Arc<SharedBots>) -> Self {
         let config = &shared.config;
-        let custom_points: i16 = config.scores.iter().map(|score| score.points.max(0)).fold(0, i16::saturating_add);
         let passed_report = BotReport {
             class: BotClass::Passed,
             score: 0,
@@ -185,7 +182,6 @@ impl BotRule {
             exempt: PathPattern::joined(&config.exempt),
             scores: config.scores.clone(),
             passed_report: Rc::new(passed_report),
-            can_custom_reject: config.policy.reject_score.is_some_and(|least| custom_points >= least),
             shared: Arc::clone(shared),
         }
     }
@@ -205,7 +201,7 @@ impl BotRule {
         let cookie = cookies(&routed.request).find(|(name, _)| *name == COOKIE_NAME.as_bytes());
         let cookie = cookie.map(|(_, value)| value);
         if cookie.is_some_and(|cookie| self.passed.borrow().has(&challenged, cookie, now_s))
-            && !(self.can_custom_reject && self.may_be_rejected(routed))
+            && !self.may_be_rejected(routed)
         {
             return Ok(Rc::clone(&self.passed_report));
         }
@@ -258,18 +254,20 @@ impl BotRule {
             evidence.signals.add(Signal::Custom);
         }
         evidence.is_exempt = self.exempt.iter().any(|pattern| pattern.matches(routed.path));
-        let (mut decision, mut passed_until_s) = (config.policy.decide(&evidence), None);
-        if claimed.is_none() && !evidence.is_signed {
-            let with_pass = Evidence { has_passed: true, ..evidence };
+        let with_pass = Evidence { has_passed: true, ..evidence };
+        let may_pass = claimed.is_none() && !evidence.is_signed;
+        if may_pass {
             evidence.signals = evidence.signals.with(signals_of(&self.facts(routed, named.kind)));
-            decision = config.policy.decide(&evidence);
-            // The signature of a cookie is checked only if it makes a difference.
-            let passed = cookie.map(|cookie| (cookie, config.policy.decide(&with_pass)));
-            if let Some((cookie, passed)) = passed.filter(|(_, (_, class, _))| *class != decision.1) {
+        }
+        let (mut decision, mut passed_until_s) = (config.policy.decide(&evidence), None);
+        if let Some(cookie) = cookie.filter(|_| may_pass) {
+            let passed = config.policy.decide(&with_pass);
+            // The signature of the cookie is checked only if it makes a difference.
+            if passed.1 != decision.1 {
                 passed_until_s = self.shared.key.valid_until(client, cookie, routed.now.unix_seconds);
-                if passed_until_s.is_some() {
-                    (decision, evidence) = (passed, with_pass);
-                }
+            }
+            if passed_until_s.is_some() {
+                (decision, evidence) = (passed, with_pass);
             }
         }
         let (score, class, action) = decision;
