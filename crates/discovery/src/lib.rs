@@ -200,7 +200,7 @@ fn fail(upstream: &SharedUpstream, source: &DiscoverySource, error: &str) {
 mod tests {
     use super::*;
 
-    /// Checks the servers of an answer, each with its weight, and the number of entries that are no servers.
+    /// Checks the servers that a source has named, each with its weight, and the number of entries that are no servers.
     pub(super) fn check(found: Option<Answer>, expect: Option<(&[&str], usize)>, content: &str) {
         let text = |server: &UpstreamServer| format!("{} {}", server.address, server.weight);
         let found = found.map(|found| {
