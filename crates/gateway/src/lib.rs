@@ -3,7 +3,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | `objects` | the fields of resources that matter here, and a snapshot of all |
-//! | `translate` | from a snapshot to routes and statuses, without input and output |
+//! | `translate` | from resources and their changes to changes of routes and statuses, without input and output |
 //! | `ingress` | Ingresses with the annotations of ingress-nginx, and their form in Gateway API |
 //! | `client` | requests to the API server: lists, watches, patches |
 //! | `controller` | joins them: watches, leader election, statuses, the channel to servers |

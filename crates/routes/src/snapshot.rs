@@ -79,6 +79,18 @@ impl RouteChange {
         self.endpoints.extend(endpoints);
     }
 
+    /// Leaves out what is in a snapshot already.
+    pub fn retain_differences(&mut self, of: &RouteSnapshot) {
+        fn differs<'a, T: PartialEq>(of: &'a BTreeMap<String, T>) -> impl FnMut(&String, &mut Option<T>) -> bool + 'a {
+            move |name, value| of.get(name) != value.as_ref()
+        }
+        self.listeners.retain(differs(&of.listeners));
+        self.routes.retain(differs(&of.routes));
+        self.stream_routes.retain(differs(&of.stream_routes));
+        self.backends.retain(differs(&of.backends));
+        self.endpoints.retain(differs(&of.endpoints));
+    }
+
     /// True if it changes nothing.
     pub fn is_empty(&self) -> bool {
         !self.changes_structure() && self.endpoints.is_empty()
@@ -142,6 +154,11 @@ mod tests {
         reversed.apply(reverse);
         assert_eq!(reversed, before);
         assert!(after.change_from(&applied).is_empty());
+        let mut again = change.clone();
+        again.retain_differences(&before);
+        assert_eq!(again, change);
+        again.retain_differences(&after);
+        assert!(again.is_empty());
         // Two changes in one.
         let mut both = applied.change_from(&after);
         both.extend(before.change_from(&applied));

@@ -26,7 +26,9 @@ use self::writer::Writes;
 use crate::client::{Access, Client, Event, watch};
 pub use crate::objects::Key;
 use crate::objects::{Kind, Objects};
-use crate::translate::{Addresses, Frame, Translation, service_endpoints, translate};
+use crate::translate::{
+    Addresses, ChangedObjects, Frame, Translation, TranslationChange, Translator, service_endpoints,
+};
 
 /// Events that wait to be read, at most; watches wait for room.
 const EVENTS_MAX: usize = 1_024;
@@ -85,15 +87,21 @@ pub(crate) fn now() -> String {
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
+/// A translator, and what it changes.
+type Translated = (Box<Translator>, TranslationChange);
+
 /// State of a replica.
 struct State {
     settings: Arc<Settings>,
-    objects: Objects,
+    /// Shared with the translation that runs.
+    objects: Arc<Objects>,
     /// Kinds that were not listed yet.
     missing: BTreeSet<Kind>,
     /// Kinds whose watches fail, with the reason that was logged.
     failing: BTreeMap<Kind, String>,
     translation: Translation,
+    /// `None` while a translation runs.
+    translator: Option<Box<Translator>>,
     revision: u64,
     hub: Arc<Hub>,
     /// Errors of servers that the last translation has regarded.
@@ -116,10 +124,11 @@ pub async fn run(settings: Settings) -> Result<(), ControllerError> {
     let state = State {
         writes: Writes::new(client),
         settings: Arc::new(settings),
-        objects: Objects::default(),
+        objects: Arc::default(),
         missing: Kind::all().collect(),
         failing: BTreeMap::new(),
         translation: Translation::default(),
+        translator: Some(Box::default()),
         revision: 0,
         hub,
         errors: BTreeMap::new(),
@@ -132,7 +141,7 @@ impl State {
     async fn run(mut self, mut events: mpsc::Receiver<Event>, mut leadership: watch::Receiver<bool>) {
         let mut pending = PendingChanges::default();
         let mut errors = self.hub.errors();
-        let mut running: Option<JoinHandle<Translation>> = None;
+        let mut running: Option<JoinHandle<Translated>> = None;
         loop {
             // Routes of half a cluster would take away those of the other half.
             let due = pending.due().filter(|_| self.missing.is_empty());
@@ -144,14 +153,13 @@ impl State {
                 _ = leadership.changed() => {
                     let leads = *leadership.borrow_and_update();
                     log(if leads { "this replica leads: it writes statuses" } else { "this replica no longer leads" });
-                    self.writes.set_leading(leads);
-                    self.writes.set(&self.objects, &self.translation);
+                    self.writes.set_leading(leads, &self.objects, &self.translation);
                 }
                 _ = errors.changed() => {
                     let changed = errors.borrow_and_update().clone();
                     if changed != self.errors {
                         self.errors = changed;
-                        pending.note_all(Instant::now());
+                        pending.note_errors(Instant::now());
                     }
                 }
                 result = finished(&mut running) => {
@@ -166,8 +174,8 @@ impl State {
                             self.send(change);
                         }
                     }
-                    if pending.start_all(now) {
-                        running = Some(self.start_translation());
+                    if let Some(changed) = pending.start(now) {
+                        running = Some(self.start_translation(changed));
                     }
                 }
             }
@@ -180,38 +188,17 @@ impl State {
                 self.failing.remove(&kind);
                 let mut gone: BTreeSet<Key> = self.objects.keys(kind).into_iter().collect();
                 for item in items {
-                    if let Some((key, _)) = self.insert(kind, item) {
+                    if let Some(key) = self.on_applied(kind, item, pending) {
                         gone.remove(&key);
                     }
                 }
-                for key in gone {
-                    self.objects.remove(kind, &key);
-                }
-                self.missing.remove(&kind);
-                pending.note_all(Instant::now());
-            }
-            Event::Applied(kind, value) => {
-                let service = self.objects.service_of_slice(&key_of(&value)).cloned();
-                // Statuses that this controller writes come back as changes.
-                let Some((key, is_changed)) = self.insert(kind, value) else { return };
-                if kind == Kind::EndpointSlice {
-                    // A slice may move from one service to another.
-                    let now =
-                        self.objects.service_of_slice(&key).filter(|now| is_changed || Some(*now) != service.as_ref());
-                    let left = service.as_ref().filter(|service| self.objects.service_of_slice(&key) != Some(*service));
-                    now.into_iter().chain(left).for_each(|service| self.note_service(service, pending));
-                } else if is_changed {
-                    self.note(kind, &key, pending);
-                } else if self.writes.on_status(&self.objects, &self.translation, kind, &key) {
-                    // Entries of other controllers in the new status stay.
-                    pending.note_all(Instant::now());
+                gone.iter().for_each(|key| self.on_deleted(kind, key, pending));
+                if self.missing.remove(&kind) && self.missing.is_empty() {
+                    pending.note_listed(Instant::now());
                 }
             }
-            Event::Deleted(kind, value) => {
-                let key = key_of(&value);
-                self.note(kind, &key, pending);
-                self.objects.remove(kind, &key);
-            }
+            Event::Applied(kind, value) => _ = self.on_applied(kind, value, pending),
+            Event::Deleted(kind, value) => self.on_deleted(kind, &key_of(&value), pending),
             Event::Failed(kind, reason) => {
                 if self.failing.get(&kind) != Some(&reason) {
                     log(format_args!("cannot watch {}: {reason}; trying again", kind.name()));
@@ -221,22 +208,44 @@ impl State {
         }
     }
 
-    fn insert(&mut self, kind: Kind, value: serde_json::Value) -> Option<(Key, bool)> {
-        match self.objects.insert(kind, value) {
-            Ok(inserted) => Some(inserted),
+    /// Takes a new or changed resource. Returns its name, unless it cannot be read.
+    fn on_applied(&mut self, kind: Kind, value: serde_json::Value, pending: &mut PendingChanges) -> Option<Key> {
+        let before = self.objects.service_of_slice(&key_of(&value)).cloned();
+        let (key, is_changed) = match Arc::make_mut(&mut self.objects).insert(kind, value) {
+            Ok(inserted) => inserted,
             Err(error) => {
                 log(format_args!("a resource of kind {} is ignored: {error}", kind.name()));
-                None
+                return None;
             }
+        };
+        if kind == Kind::EndpointSlice {
+            // A slice may move from one service to another.
+            let service = self.objects.service_of_slice(&key);
+            let now = service.filter(|now| is_changed || Some(*now) != before.as_ref());
+            let left = before.as_ref().filter(|before| service != Some(*before));
+            now.into_iter().chain(left).for_each(|service| self.note_service(service, pending));
+            return Some(key);
         }
+        // Statuses that this controller writes come back as changes.
+        let is_right = self.writes.on_resource(&self.objects, &self.translation, kind, &key);
+        // Entries of other controllers in a new status stay.
+        if is_changed || !is_right {
+            pending.note_object(kind, key.clone(), Instant::now());
+        }
+        Some(key)
     }
 
-    fn note(&self, kind: Kind, key: &Key, pending: &mut PendingChanges) {
-        if kind != Kind::EndpointSlice {
-            pending.note_all(Instant::now());
-        } else if let Some(service) = self.objects.service_of_slice(key) {
-            self.note_service(service, pending);
+    fn on_deleted(&mut self, kind: Kind, key: &Key, pending: &mut PendingChanges) {
+        if kind == Kind::EndpointSlice {
+            if let Some(service) = self.objects.service_of_slice(key) {
+                self.note_service(service, pending);
+            }
+            Arc::make_mut(&mut self.objects).remove(kind, key);
+            return;
         }
+        Arc::make_mut(&mut self.objects).remove(kind, key);
+        self.writes.on_resource(&self.objects, &self.translation, kind, key);
+        pending.note_object(kind, key.clone(), Instant::now());
     }
 
     /// Notes a change of endpoints, which changes neither routes nor statuses.
@@ -247,10 +256,12 @@ impl State {
         }
     }
 
-    /// Starts a translation of all resources as they are now, on a thread of its own: with those of a large cluster it
-    /// takes so long that Leases and endpoints cannot wait for it.
-    fn start_translation(&self) -> JoinHandle<Translation> {
-        let (objects, settings, errors) = (self.objects.clone(), Arc::clone(&self.settings), self.errors.clone());
+    /// Starts a translation of what has changed, on a thread of its own: the first is one of all resources, and takes so
+    /// long in a large cluster that Leases and endpoints cannot wait for it.
+    fn start_translation(&mut self, changed: ChangedObjects) -> JoinHandle<Translated> {
+        // A translation that has failed took the translator with it: the next is one of all resources.
+        let mut translator = self.translator.take().unwrap_or_default();
+        let (objects, settings, errors) = (Arc::clone(&self.objects), Arc::clone(&self.settings), self.errors.clone());
         let assigned = Arc::clone(&self.translation.assigned);
         spawn_blocking(move || {
             let now = now();
@@ -262,27 +273,23 @@ impl State {
                 now: &now,
                 errors: &errors,
             };
-            translate(&objects, &frame)
+            let change = translator.translate(&objects, &frame, &changed);
+            (translator, change)
         })
     }
 
-    fn on_translated(&mut self, result: Result<Translation, JoinError>, pending: &mut PendingChanges) {
-        let now = Instant::now();
-        let changed_meanwhile = pending.end_all(now);
-        let mut translation = match result {
-            Ok(translation) => translation,
+    fn on_translated(&mut self, result: Result<Translated, JoinError>, pending: &mut PendingChanges) {
+        let changed_meanwhile = pending.end(Instant::now());
+        let (translator, change) = match result {
+            Ok(translated) => translated,
             Err(error) => {
                 log(format_args!("a translation failed, and its changes have no effect: {error}"));
                 return;
             }
         };
-        for service in &changed_meanwhile {
-            let Some(backends) = translation.by_service.get(service) else { continue };
-            translation.snapshot.endpoints.extend(service_endpoints(&self.objects, service, backends));
-        }
-        let change = translation.snapshot.change_from(&self.translation.snapshot);
-        self.translation = translation;
-        self.writes.set(&self.objects, &self.translation);
+        self.translator = Some(translator);
+        let (change, touched) = self.translation.apply(change, &self.objects, &changed_meanwhile);
+        self.writes.update(&self.objects, &self.translation, &touched);
         // The first snapshot is sent even if it is empty.
         if self.revision == 0 || !change.is_empty() {
             self.send(change);
@@ -312,7 +319,7 @@ impl State {
 }
 
 /// Waits for a translation, or for ever if none runs.
-async fn finished(running: &mut Option<JoinHandle<Translation>>) -> Result<Translation, JoinError> {
+async fn finished(running: &mut Option<JoinHandle<Translated>>) -> Result<Translated, JoinError> {
     match running {
         Some(running) => running.await,
         None => std::future::pending().await,

@@ -1,18 +1,18 @@
 //! Writes statuses and Services to the API server, on a task of its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::log;
 use crate::client::{Client, ClientError};
 use crate::objects::{Key, Kind, Objects};
-use crate::translate::Translation;
+use crate::translate::{Touched, Translation};
 
 /// Least and longest time between tries after an error.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -34,11 +34,26 @@ struct Write {
 /// Resources to write, by path.
 type Wanted = BTreeMap<String, Write>;
 
+/// Changes of what is written, until the task takes them.
+#[derive(Default)]
+struct Orders {
+    state: Mutex<OrderedWrites>,
+    has_new: Notify,
+}
+
+#[derive(Default)]
+struct OrderedWrites {
+    /// True if nothing of what was wanted before is wanted any more.
+    is_reset: bool,
+    /// Writes by path; `None` is wanted no more.
+    changes: BTreeMap<String, Option<Write>>,
+}
+
 /// Statuses and Services to write.
 pub(super) struct Writes {
     client: Arc<Client>,
     is_leading: bool,
-    wanted: watch::Sender<Arc<Wanted>>,
+    orders: Arc<Orders>,
     /// Statuses and Services that were seen as they must be.
     confirmed: BTreeSet<(Kind, Key)>,
     /// Number of the last edition.
@@ -49,14 +64,20 @@ pub(super) struct Writes {
     editions: BTreeMap<(Kind, Key), u64>,
 }
 
+impl Orders {
+    fn state(&self) -> MutexGuard<'_, OrderedWrites> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Writes {
     pub(super) fn new(client: Arc<Client>) -> Self {
-        let (wanted, receiver) = watch::channel(Arc::default());
-        tokio::spawn(run(Arc::clone(&client), receiver));
+        let orders = Arc::default();
+        tokio::spawn(run(Arc::clone(&client), Arc::clone(&orders)));
         Self {
             client,
             is_leading: false,
-            wanted,
+            orders,
             confirmed: BTreeSet::new(),
             edition: 0,
             first_edition: 0,
@@ -64,64 +85,83 @@ impl Writes {
         }
     }
 
-    pub(super) fn set_leading(&mut self, is_leading: bool) {
+    pub(super) fn set_leading(&mut self, is_leading: bool, objects: &Objects, translation: &Translation) {
         self.is_leading = is_leading;
         // Another replica may have written in the meantime.
         self.edition += 1;
         self.first_edition = self.edition;
         self.editions.clear();
+        *self.orders.state() = OrderedWrites { is_reset: true, changes: BTreeMap::new() };
+        let services = translation.services.keys().map(|key| (Kind::Service, key.clone()));
+        self.update(objects, translation, &translation.statuses.keys().cloned().chain(services).collect());
+        self.orders.has_new.notify_one();
         log(format_args!("requests sent to the API server so far: {}", self.client.requests()));
     }
 
-    /// Sets what is written: statuses that differ from the stored ones, and all Services, each once.
-    pub(super) fn set(&mut self, objects: &Objects, translation: &Translation) {
-        let mut wanted = Wanted::new();
-        if self.is_leading {
-            for ((kind, key), status) in &translation.statuses.0 {
-                if objects.status(*kind, key).is_some_and(|stored| !has(stored, status)) {
-                    let edition = self.edition_of(*kind, key);
-                    let write = Write { is_status: true, edition, value: status.clone() };
-                    wanted.insert(path(*kind, key), write);
-                }
-            }
-            for (key, service) in &translation.services {
-                self.note(Kind::Service, key, objects.services.contains_key(key));
-                let edition = self.edition_of(Kind::Service, key);
-                let write = Write { is_status: false, edition, value: service.clone() };
-                wanted.insert(path(Kind::Service, key), write);
-            }
-            let is_known =
-                |at: &(Kind, Key)| translation.statuses.0.contains_key(at) || translation.services.contains_key(&at.1);
-            self.confirmed.retain(is_known);
-            self.editions.retain(|at, _| is_known(at));
+    /// Sets what is written of these resources: statuses that differ from the stored ones, and all Services, each once.
+    pub(super) fn update(&mut self, objects: &Objects, translation: &Translation, touched: &Touched) {
+        let writes: Vec<_> = touched
+            .iter()
+            .map(|(kind, key)| (path(*kind, key), self.write_of(objects, translation, *kind, key)))
+            .collect();
+        if self.is_leading && !writes.is_empty() {
+            self.orders.state().changes.extend(writes);
+            self.orders.has_new.notify_one();
         }
-        self.wanted.send_replace(Arc::new(wanted));
     }
 
-    /// Notes the stored status of a resource. Returns true if another client has changed it.
-    pub(super) fn on_status(&mut self, objects: &Objects, translation: &Translation, kind: Kind, key: &Key) -> bool {
-        let wanted = translation.statuses.0.get(&(kind, key.clone()));
-        let Some((stored, wanted)) = objects.status(kind, key).zip(wanted) else { return false };
-        self.note(kind, key, has(stored, wanted))
-    }
-
-    /// Notes whether a resource is as it must be. Returns true, with another edition, if it was so, and is no more.
-    fn note(&mut self, kind: Kind, key: &Key, is_right: bool) -> bool {
+    fn write_of(&mut self, objects: &Objects, translation: &Translation, kind: Kind, key: &Key) -> Option<Write> {
         let at = (kind, key.clone());
-        if is_right {
-            self.confirmed.insert(at);
-            return false;
+        let (wanted, is_right) = match kind {
+            Kind::Service => (translation.services.get(key), objects.services.contains_key(key)),
+            _ => {
+                let wanted = translation.statuses.get(&at);
+                (wanted, objects.status(kind, key).zip(wanted).is_some_and(|(stored, wanted)| has(stored, wanted)))
+            }
+        };
+        let Some(wanted) = wanted else {
+            self.confirmed.remove(&at);
+            self.editions.remove(&at);
+            return None;
+        };
+        self.note(&at, is_right);
+        let is_status = kind != Kind::Service;
+        // A status of a resource that is gone cannot be written.
+        if is_status && (is_right || objects.status(kind, key).is_none()) {
+            return None;
         }
-        let was_right = self.confirmed.remove(&at);
-        if was_right {
-            self.edition += 1;
-            self.editions.insert(at, self.edition);
-        }
-        was_right
+        let edition = self.editions.get(&at).copied().unwrap_or(self.first_edition);
+        Some(Write { is_status, edition, value: wanted.clone() })
     }
 
-    fn edition_of(&self, kind: Kind, key: &Key) -> u64 {
-        self.editions.get(&(kind, key.clone())).copied().unwrap_or(self.first_edition)
+    /// Takes a resource as it is stored now. Returns true if its status is as it must be; otherwise the resource must be
+    /// translated again, because the stored status may have entries of others.
+    pub(super) fn on_resource(&mut self, objects: &Objects, translation: &Translation, kind: Kind, key: &Key) -> bool {
+        let at = (kind, key.clone());
+        let is_right = match kind {
+            Kind::Service if !translation.services.contains_key(key) => return true,
+            Kind::Service => true,
+            _ => {
+                let Some(wanted) = translation.statuses.get(&at) else { return true };
+                let is_right = objects.status(kind, key).is_some_and(|stored| has(stored, wanted));
+                self.note(&at, is_right);
+                is_right
+            }
+        };
+        if is_right {
+            self.update(objects, translation, &Touched::from([at]));
+        }
+        is_right
+    }
+
+    /// Notes whether a resource is as it must be. One that was so, and is no more, gets another edition.
+    fn note(&mut self, at: &(Kind, Key), is_right: bool) {
+        if is_right {
+            self.confirmed.insert(at.clone());
+        } else if self.confirmed.remove(at) {
+            self.edition += 1;
+            self.editions.insert(at.clone(), self.edition);
+        }
     }
 }
 
@@ -145,7 +185,7 @@ fn has(stored: &Value, wanted: &Value) -> bool {
 /// Writes that were sent, that wait, and that run.
 #[derive(Default)]
 struct Queue {
-    wanted: Arc<Wanted>,
+    wanted: Wanted,
     written: Wanted,
     waiting: VecDeque<String>,
     running: BTreeSet<String>,
@@ -153,10 +193,24 @@ struct Queue {
 }
 
 impl Queue {
-    fn set(&mut self, wanted: Arc<Wanted>) {
-        self.written.retain(|path, write| wanted.get(path) == Some(write));
-        self.wanted = wanted;
-        self.refill();
+    fn change(&mut self, OrderedWrites { is_reset, changes }: OrderedWrites) {
+        if is_reset {
+            (self.wanted, self.written) = (Wanted::new(), Wanted::new());
+            self.waiting.clear();
+        }
+        for (path, write) in changes {
+            if self.written.get(&path) != write.as_ref() {
+                self.written.remove(&path);
+            }
+            match write {
+                Some(write) => {
+                    if self.wanted.insert(path.clone(), write.clone()) != Some(write) {
+                        self.waiting.push_back(path);
+                    }
+                }
+                None => drop(self.wanted.remove(&path)),
+            }
+        }
     }
 
     fn refill(&mut self) {
@@ -172,7 +226,7 @@ impl Queue {
         while let Some(path) = self.waiting.pop_front() {
             // One that runs is looked at again when it ends.
             if !self.running.contains(&path)
-                && let Some(write) = self.wanted.get(&path)
+                && let Some(write) = self.wanted.get(&path).filter(|write| self.written.get(&path) != Some(write))
             {
                 self.running.insert(path.clone());
                 return Some((path, write.clone()));
@@ -204,7 +258,7 @@ impl Queue {
     }
 }
 
-async fn run(client: Arc<Client>, mut wanted: watch::Receiver<Arc<Wanted>>) {
+async fn run(client: Arc<Client>, orders: Arc<Orders>) {
     let mut queue = Queue::default();
     let mut requests = JoinSet::new();
     let mut wait = RETRY_MIN;
@@ -222,11 +276,9 @@ async fn run(client: Arc<Client>, mut wanted: watch::Receiver<Arc<Wanted>>) {
             wait = (wait * 2).min(RETRY_MAX);
         }
         tokio::select! {
-            changed = wanted.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                queue.set(Arc::clone(&wanted.borrow_and_update()));
+            () = orders.has_new.notified() => {
+                let changes = std::mem::take(&mut *orders.state());
+                queue.change(changes);
             }
             Some(ended) = requests.join_next() => {
                 // A request that panics is a fault of this program; it is not tried again.
@@ -277,17 +329,19 @@ mod tests {
         }
     }
 
-    fn wanted(writes: &[(&str, u64)]) -> Arc<Wanted> {
+    /// Changes of writes: editions, of which 0 is wanted no more.
+    fn changes(writes: &[(&str, u64)]) -> OrderedWrites {
         let one = |(path, edition): &(&str, u64)| {
-            ((*path).to_owned(), Write { is_status: true, edition: *edition, value: json!({}) })
+            let write = Write { is_status: true, edition: *edition, value: json!({}) };
+            ((*path).to_owned(), Some(write).filter(|write| write.edition > 0))
         };
-        Arc::new(writes.iter().map(one).collect())
+        OrderedWrites { is_reset: false, changes: writes.iter().map(one).collect() }
     }
 
     #[test]
     fn each_write_is_sent_until_it_succeeds() {
         let mut queue = Queue::default();
-        queue.set(wanted(&[("a", 1), ("b", 1)]));
+        queue.change(changes(&[("a", 1), ("b", 1)]));
         let (a, b) = (queue.next().unwrap(), queue.next().unwrap());
         assert_eq!((a.0.as_str(), b.0.as_str(), queue.next()), ("a", "b", None));
         queue.end(a.0, a.1, &Ok(()));
@@ -298,7 +352,7 @@ mod tests {
         let again = queue.next().unwrap();
         assert_eq!((again.0.as_str(), queue.next()), ("b", None));
         // A value that changes while the one before is sent is sent after it, never beside it.
-        queue.set(wanted(&[("a", 1), ("b", 2)]));
+        queue.change(changes(&[("a", 1), ("b", 2)]));
         assert_eq!(queue.next(), None);
         queue.end(again.0, again.1, &Ok(()));
         let newer = queue.next().unwrap();
@@ -306,16 +360,20 @@ mod tests {
         queue.end(newer.0, newer.1, &Ok(()));
         assert_eq!((queue.next(), queue.must_retry()), (None, false));
         // One that is wanted no more is forgotten, and sent when it is wanted again.
-        queue.set(wanted(&[("a", 1)]));
-        queue.set(wanted(&[("a", 1), ("b", 2)]));
+        queue.change(changes(&[("b", 0)]));
+        assert_eq!(queue.next(), None);
+        queue.change(changes(&[("b", 2)]));
         assert_eq!(queue.next().map(|(path, _)| path), Some("b".to_owned()));
+        // Nothing that was wanted before is wanted any more.
+        queue.change(OrderedWrites { is_reset: true, ..changes(&[("a", 1)]) });
+        assert_eq!((queue.next().map(|(path, _)| path), queue.next()), (Some("a".to_owned()), None));
     }
 
     #[test]
     fn writes_are_few_at_once_and_stop_while_the_server_is_away() {
         let names: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
         let mut queue = Queue::default();
-        queue.set(wanted(&names.iter().map(|name| (name.as_str(), 1)).collect::<Vec<_>>()));
+        queue.change(changes(&names.iter().map(|name| (name.as_str(), 1)).collect::<Vec<_>>()));
         let mut running: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(running.len(), REQUESTS_MAX);
         let (path, write) = running.pop().unwrap();

@@ -99,14 +99,14 @@ pub(crate) struct Namespace {
 }
 
 /// Selector of labels.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct LabelSelector {
     pub(crate) match_labels: BTreeMap<String, String>,
     pub(crate) match_expressions: Vec<LabelRequirement>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LabelRequirement {
     pub(crate) key: String,

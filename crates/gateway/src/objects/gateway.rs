@@ -46,7 +46,7 @@ pub(crate) struct AllowedNamespaces {
     pub(crate) namespaces: Option<Namespaces>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Namespaces {
     pub(crate) from: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) struct ListenerSetSpec {
 }
 
 /// A listener of a Gateway or ListenerSet.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ListenerEntry {
     pub(crate) name: String,
@@ -112,14 +112,14 @@ pub(crate) struct ListenerEntry {
     pub(crate) allowed_routes: AllowedRoutes,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ListenerTlsSpec {
     pub(crate) mode: Option<String>,
     pub(crate) certificate_refs: Vec<ResourceRef>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct AllowedRoutes {
     pub(crate) namespaces: Option<Namespaces>,

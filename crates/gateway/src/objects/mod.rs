@@ -297,6 +297,26 @@ impl Objects {
         })
     }
 
+    /// Stores a status, as the API server does.
+    #[cfg(test)]
+    pub(crate) fn set_status(&mut self, kind: Kind, key: &Key, status: Value) {
+        fn set<Spec: Clone>(map: &mut ResourceMap<SpecResource<Spec>>, key: &Key, status: Value) {
+            map.get_mut(key).into_iter().for_each(|found| Arc::make_mut(found).status = status.clone());
+        }
+        match kind {
+            Kind::GatewayClass => set(&mut self.gateway_classes, key, status),
+            Kind::Gateway => set(&mut self.gateways, key, status),
+            Kind::ListenerSet => set(&mut self.listener_sets, key, status),
+            Kind::HttpRoute => set(&mut self.http_routes, key, status),
+            Kind::GrpcRoute => set(&mut self.grpc_routes, key, status),
+            Kind::TlsRoute => set(&mut self.tls_routes, key, status),
+            Kind::TcpRoute => set(&mut self.tcp_routes, key, status),
+            Kind::UdpRoute => set(&mut self.udp_routes, key, status),
+            Kind::BackendTlsPolicy => set(&mut self.backend_tls_policies, key, status),
+            _ => {}
+        }
+    }
+
     /// Reads resources from YAML or JSON, in one document or several, also from lists (`kind: List`). Resources of other
     /// kinds are skipped. Returns what could not be read.
     pub(crate) fn read_manifests(&mut self, text: &str) -> Result<Vec<String>, String> {

@@ -1,23 +1,21 @@
 //! Attachment of routes to listeners, and the statuses of routes.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use routes::{Snapshot, intersection};
-use serde::Deserialize;
+use routes::{Route, StreamRoute, intersection};
 use serde_json::{Value, json};
 
+use super::Context;
 use super::backends::Backends;
-use super::gateways::ResolvedGateway;
-use super::policies::Policies;
+use super::gateways::{Gateways, ResolvedGateway};
 use super::references::Unresolved;
 use super::rules::{Judged, SpecMatch, rules};
 use super::status::{StatusCondition, conditions, find};
-use super::{Context, Statuses};
-use crate::objects::{Key, Kind, ParentRef, ResourceMap, RouteSpec, SpecResource};
+use super::streams;
+use crate::objects::{Key, Kind, ParentRef, RouteSpec, SpecResource};
 
 /// A kind of route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RouteKind {
     Http,
     Grpc,
@@ -26,11 +24,23 @@ pub(crate) enum RouteKind {
     Udp,
 }
 
+/// A route after translation.
+#[derive(Debug, Default)]
+pub(crate) struct TranslatedRoute {
+    /// Routes in the snapshot, by name: one for each Gateway.
+    pub(crate) routes: BTreeMap<String, Route>,
+    pub(crate) stream_routes: BTreeMap<String, StreamRoute>,
+    /// Listeners to which it is attached, each by its Gateway and index.
+    pub(crate) attached: BTreeSet<(Key, usize)>,
+    pub(crate) backends: Backends,
+    /// `None` if it names no parent of this controller.
+    pub(crate) status: Option<Value>,
+}
+
 /// A parent of this controller that a route names.
-#[derive(Debug)]
 pub(crate) struct Attachment<'a> {
     pub(crate) parent: &'a ParentRef,
-    pub(crate) gateway: Key,
+    pub(crate) gateway: &'a ResolvedGateway,
     /// Indices of the listeners that the route attaches to, or why there are none.
     pub(crate) listeners: Result<Vec<usize>, Unresolved>,
 }
@@ -41,7 +51,27 @@ pub(crate) fn snapshot_name(key: &Key, kind: RouteKind, gateway: &Key) -> String
     format!("{key} {} {gateway}", kind.name())
 }
 
+/// Parents that a route names, whether there are such or not: true for ListenerSets, and their names.
+pub(crate) fn parents<'a>(namespace: &'a str, parents: &'a [ParentRef]) -> impl Iterator<Item = (bool, Key)> + 'a {
+    let ours = parents.iter().filter(|it| matches!(it.group.as_deref(), None | Some("gateway.networking.k8s.io")));
+    ours.filter_map(move |parent| {
+        let is_set = match parent.kind.as_deref().unwrap_or("Gateway") {
+            "Gateway" => false,
+            "ListenerSet" => true,
+            _ => return None,
+        };
+        Some((is_set, Key::new(parent.namespace.as_deref().unwrap_or(namespace), &parent.name)))
+    })
+}
+
 impl RouteKind {
+    pub(crate) const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::Tls, Self::Tcp, Self::Udp];
+
+    /// Kind of routes of a kind of resources.
+    pub(crate) fn of(kind: Kind) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.kind() == kind)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         self.kind().name()
     }
@@ -65,35 +95,25 @@ impl RouteKind {
 /// Finds the parents of a route that belong to this controller, and their listeners.
 pub(crate) fn attachments<'a, M>(
     context: &Context<'_>,
-    gateways: &BTreeMap<Key, ResolvedGateway<'_>>,
+    gateways: &'a Gateways,
     kind: RouteKind,
     route: &'a SpecResource<RouteSpec<M>>,
 ) -> Vec<Attachment<'a>> {
     let namespace = route.metadata.namespace.as_str();
     let mut found = Vec::new();
     for parent in &route.spec.parent_refs {
-        if !matches!(parent.group.as_deref(), None | Some("gateway.networking.k8s.io")) {
-            continue;
-        }
-        let of_parent = Key::new(parent.namespace.as_deref().unwrap_or(namespace), &parent.name);
-        let (gateway, set) = match parent.kind.as_deref().unwrap_or("Gateway") {
-            "Gateway" => (gateways.get(&of_parent), None),
-            "ListenerSet" => {
-                let has_set = |gateway: &&ResolvedGateway<'_>| gateway.sets.iter().any(|(set, ..)| *set == of_parent);
-                (gateways.values().find(has_set), Some(&of_parent))
-            }
-            _ => continue,
-        };
+        let Some((is_set, key)) = parents(namespace, std::slice::from_ref(parent)).next() else { continue };
+        let gateway = if is_set { gateways.of_set(&key) } else { gateways.get(&key) };
         let Some(gateway) = gateway else { continue };
-        let listeners = listeners(context, gateway, set, kind, route, parent);
-        found.push(Attachment { parent, gateway: gateway.key.clone(), listeners });
+        let listeners = listeners(context, gateway, Some(&key).filter(|_| is_set), kind, route, parent);
+        found.push(Attachment { parent, gateway, listeners });
     }
     found
 }
 
 fn listeners<M>(
     context: &Context<'_>,
-    gateway: &ResolvedGateway<'_>,
+    gateway: &ResolvedGateway,
     set: Option<&Key>,
     kind: RouteKind,
     route: &SpecResource<RouteSpec<M>>,
@@ -130,106 +150,70 @@ fn listeners<M>(
     Ok(matching)
 }
 
-/// Translates HTTPRoutes.
-pub(super) fn http(
+/// Translates a route. `None` if there is no such route.
+pub(crate) fn translate_route(
     context: &Context<'_>,
-    gateways: &mut BTreeMap<Key, ResolvedGateway<'_>>,
-    backends: &mut Backends,
-    policies: &Policies<'_>,
-    snapshot: &mut Snapshot,
-    statuses: &mut Statuses,
-) {
-    let routes = &context.objects.http_routes;
-    attach(context, RouteKind::Http, routes, gateways, backends, policies, snapshot, statuses);
-}
-
-/// Translates GRPCRoutes.
-pub(super) fn grpc(
-    context: &Context<'_>,
-    gateways: &mut BTreeMap<Key, ResolvedGateway<'_>>,
-    backends: &mut Backends,
-    policies: &Policies<'_>,
-    snapshot: &mut Snapshot,
-    statuses: &mut Statuses,
-) {
-    let routes = &context.objects.grpc_routes;
-    attach(context, RouteKind::Grpc, routes, gateways, backends, policies, snapshot, statuses);
-}
-
-#[expect(clippy::too_many_arguments, reason = "the parts of a translation that routes read and write")]
-fn attach<M: SpecMatch + Default + for<'a> Deserialize<'a>>(
-    context: &Context<'_>,
+    gateways: &Gateways,
     kind: RouteKind,
-    all: &ResourceMap<SpecResource<RouteSpec<M>>>,
-    gateways: &mut BTreeMap<Key, ResolvedGateway<'_>>,
-    backends: &mut Backends,
-    policies: &Policies<'_>,
-    snapshot: &mut Snapshot,
-    statuses: &mut Statuses,
-) {
-    for (key, route) in all {
-        let found = attachments(context, gateways, kind, route);
-        if found.is_empty() {
-            write_without_parents(context, kind.kind(), key, &route.status, statuses);
-            continue;
-        }
-        let mut of_parents = Vec::new();
-        let mut of_gateways: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
-        for attachment in &found {
-            if let Ok(listeners) = &attachment.listeners {
-                of_gateways.entry(attachment.gateway.clone()).or_default().extend(listeners);
-            }
-        }
-        let mut judged: BTreeMap<&Key, Judged> = BTreeMap::new();
-        for attachment in &found {
-            judged.entry(&attachment.gateway).or_insert_with(|| {
-                let gateway = &gateways[&attachment.gateway];
-                rules(context, kind, route, Some(gateway), backends, policies)
-            });
-        }
-        for attachment in &found {
-            let of_gateway = &judged[&attachment.gateway];
-            of_parents.push((attachment, of_gateway.conditions(&attachment.listeners)));
-        }
-        for (gateway, listeners) in &of_gateways {
-            let of_gateway = &judged[gateway];
-            if of_gateway.is_rejected() {
-                continue;
-            }
-            let found = gateways.get_mut(gateway);
-            let Some(gateway_found) = found else { continue };
-            let mut listeners = listeners.clone();
-            listeners.sort_unstable();
-            listeners.dedup();
-            let mut names = Vec::new();
-            for at in listeners {
-                gateway_found.listeners[at].attached += 1;
-                if gateway_found.listeners[at].is_programmed() {
-                    names.push(gateway_found.listeners[at].name.clone());
-                }
-            }
-            let route = routes::Route {
-                listeners: names,
-                hostnames: route.spec.hostnames.iter().map(|name| name.to_lowercase()).collect(),
-                created: route.metadata.created(),
-                rules: of_gateway.rules.clone(),
-            };
-            snapshot.routes.insert(snapshot_name(key, kind, gateway), route);
-        }
-        write_status(context, kind.kind(), key, route, &of_parents, statuses);
-    }
+    key: &Key,
+) -> Option<TranslatedRoute> {
+    let objects = context.objects;
+    Some(match kind {
+        RouteKind::Http => translate_http(context, gateways, kind, objects.http_routes.get(key)?),
+        RouteKind::Grpc => translate_http(context, gateways, kind, objects.grpc_routes.get(key)?),
+        RouteKind::Tls => streams::translate(context, gateways, kind, objects.tls_routes.get(key)?),
+        RouteKind::Tcp => streams::translate(context, gateways, kind, objects.tcp_routes.get(key)?),
+        RouteKind::Udp => streams::translate(context, gateways, kind, objects.udp_routes.get(key)?),
+    })
 }
 
-/// Writes the status of a route: an entry for each parent of this controller, and those of other controllers.
-pub(crate) fn write_status<M>(
+/// Translates an HTTPRoute or GRPCRoute.
+fn translate_http<M: SpecMatch>(
     context: &Context<'_>,
-    kind: Kind,
-    key: &Key,
-    route: &Arc<SpecResource<RouteSpec<M>>>,
+    gateways: &Gateways,
+    kind: RouteKind,
+    route: &SpecResource<RouteSpec<M>>,
+) -> TranslatedRoute {
+    let key = route.metadata.key();
+    let mut translated = TranslatedRoute::default();
+    let found = attachments(context, gateways, kind, route);
+    let mut of_gateways: BTreeMap<&Key, (&ResolvedGateway, BTreeSet<usize>)> = BTreeMap::new();
+    let mut judged: BTreeMap<&Key, Judged> = BTreeMap::new();
+    for Attachment { gateway, listeners, .. } in &found {
+        judged.entry(&gateway.key).or_insert_with(|| rules(context, kind, route, gateway, &mut translated.backends));
+        if let Ok(listeners) = listeners {
+            of_gateways.entry(&gateway.key).or_insert_with(|| (gateway, BTreeSet::new())).1.extend(listeners);
+        }
+    }
+    let conditions = found.iter().map(|it| (it, judged[&it.gateway.key].conditions(&it.listeners)));
+    translated.status = status(context, route, &conditions.collect::<Vec<_>>());
+    for (of, (gateway, listeners)) in of_gateways {
+        // Local invariant: each Gateway of an attachment was judged.
+        let Some(judged) = judged.remove(of).filter(|judged| !judged.is_rejected()) else { continue };
+        let programmed = listeners.iter().map(|at| &gateway.listeners[*at]).filter(|it| it.is_programmed());
+        let of_snapshot = Route {
+            listeners: programmed.map(|listener| listener.name.clone()).collect(),
+            hostnames: route.spec.hostnames.iter().map(|name| name.to_lowercase()).collect(),
+            created: route.metadata.created(),
+            rules: judged.rules,
+        };
+        translated.routes.insert(snapshot_name(&key, kind, of), of_snapshot);
+        translated.attached.extend(listeners.into_iter().map(|at| (of.clone(), at)));
+    }
+    translated
+}
+
+/// Status of a route: an entry for each parent of this controller, and those of other controllers. `None` if it has none of
+/// this one, now and before.
+pub(crate) fn status<M>(
+    context: &Context<'_>,
+    route: &SpecResource<RouteSpec<M>>,
     of_parents: &[(&Attachment<'_>, Vec<StatusCondition>)],
-    statuses: &mut Statuses,
-) {
+) -> Option<Value> {
     let old = &route.status["parents"];
+    if of_parents.is_empty() && find(old, |it| it["controllerName"] == context.controller()).is_null() {
+        return None;
+    }
     let mut parents = others(context, old);
     for (attachment, of_parent) in of_parents {
         let reference = json!(attachment.parent);
@@ -240,21 +224,7 @@ pub(crate) fn write_status<M>(
             "conditions": conditions(of_parent, &before["conditions"], route.metadata.generation, context.now()),
         }));
     }
-    statuses.set(kind, key, json!({ "parents": parents }));
-}
-
-/// Removes entries of this controller from the status of a route that no longer names a parent of it.
-pub(crate) fn write_without_parents(
-    context: &Context<'_>,
-    kind: Kind,
-    key: &Key,
-    status: &Value,
-    statuses: &mut Statuses,
-) {
-    let old = &status["parents"];
-    if !find(old, |it| it["controllerName"] == context.controller()).is_null() {
-        statuses.set(kind, key, json!({ "parents": others(context, old) }));
-    }
+    Some(json!({ "parents": parents }))
 }
 
 fn others(context: &Context<'_>, old: &Value) -> Vec<Value> {

@@ -6,15 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use routes::{Backend, BackendProtocol, BackendTls, Certificate, Endpoint, SessionPersistence, SubjectAltName};
 use serde_json::{Value, json};
 
-use super::policies::Policies;
 use super::references::{Referrer, Unresolved};
 use super::status::{StatusCondition, conditions, find};
-use super::{Context, Statuses};
+use super::{Context, TranslationChange};
 use crate::objects::{
     BackendRefSpec, BackendTlsPolicySpec, EndpointSlice, Key, Kind, Objects, ResourceMap, ServicePort, SpecResource,
 };
 
-/// Backends that routes use, and their services.
+/// Backends that a route uses, and their services.
 #[derive(Debug, Default)]
 pub(crate) struct Backends {
     pub(crate) backends: BTreeMap<String, Backend>,
@@ -22,6 +21,8 @@ pub(crate) struct Backends {
     pub(crate) by_service: BTreeMap<Key, BTreeMap<String, u16>>,
     /// Gateways that forward to each service.
     pub(crate) gateways: BTreeMap<Key, BTreeSet<Key>>,
+    /// Services that references name, whether there are such or not.
+    pub(crate) named: BTreeSet<Key>,
 }
 
 /// Demands of a route on a backend in addition to its service.
@@ -48,7 +49,6 @@ impl Backends {
     pub(crate) fn resolve(
         &mut self,
         context: &Context<'_>,
-        policies: &Policies<'_>,
         from: Referrer<'_>,
         to: &BackendRefSpec,
         wanted: &Wanted<'_>,
@@ -59,6 +59,7 @@ impl Backends {
             return Err(("InvalidKind", format!("a backend must be a Service, not a {kind}")));
         }
         let key = to.to.key(from.namespace);
+        self.named.insert(key.clone());
         if !objects.permits(from, "", "Service", &key) {
             return Err(("RefNotPermitted", format!("no ReferenceGrant permits the reference to Service {key}")));
         }
@@ -95,7 +96,8 @@ impl Backends {
             None => None,
         };
         let mut name = format!("{key}:{number}");
-        let mut backend = Backend { protocol, tls, persistence: None, options: policies.upstream_options(&key) };
+        let mut backend =
+            Backend { protocol, tls, persistence: None, options: context.policies.upstream_options(&key) };
         if wanted.is_stream {
             name = format!("{name}/{}", wanted.transport.to_lowercase());
         }
@@ -172,7 +174,7 @@ struct JudgedPolicy {
 /// All policies for TLS to backends, the oldest first, each target with one policy.
 pub(crate) fn tls_policies(objects: &Objects) -> (TlsPolicies, BTreeMap<Key, Vec<StatusCondition>>) {
     let mut sorted: Vec<_> = objects.backend_tls_policies.values().collect();
-    sorted.sort_by_key(|policy| policy.metadata.age());
+    sorted.sort_by_cached_key(|policy| policy.metadata.age());
     let mut of_targets = TlsPolicies::new();
     let mut of_policies = BTreeMap::new();
     for policy in sorted {
@@ -229,15 +231,16 @@ fn judge(objects: &Objects, spec: &BackendTlsPolicySpec, key: &Key) -> JudgedPol
 pub(crate) fn write_tls_statuses(
     context: &Context<'_>,
     judged: &BTreeMap<Key, Vec<StatusCondition>>,
-    gateways: &BTreeMap<Key, BTreeSet<Key>>,
-    statuses: &mut Statuses,
+    gateways: &BTreeMap<Key, BTreeMap<Key, usize>>,
+    to: &mut TranslationChange,
 ) {
     for (key, policy) in &context.objects.backend_tls_policies {
         let Some(of_policy) = judged.get(key) else { continue };
         let targets = policy.spec.target_refs.iter().map(|target| Key::new(&key.namespace, &target.name));
-        let users: BTreeSet<&Key> = targets.filter_map(|target| gateways.get(&target)).flatten().collect();
+        let users: BTreeSet<&Key> =
+            targets.filter_map(|target| gateways.get(&target)).flat_map(BTreeMap::keys).collect();
         let status = ancestors(context, policy, &users, of_policy);
-        statuses.set(Kind::BackendTlsPolicy, key, status);
+        to.set_status(Kind::BackendTlsPolicy, key, status);
     }
 }
 

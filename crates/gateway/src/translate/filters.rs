@@ -4,7 +4,6 @@ use routes::{Cors, ExternalAuth, ExternalAuthKind, FieldChanges, Filter, Mirror,
 
 use super::Context;
 use super::backends::{Backends, Wanted};
-use super::policies::Policies;
 use super::references::{Referrer, Unresolved};
 use crate::objects::{
     BackendRefSpec, ExternalAuthSpec, FilterSpec, HeaderModifier, MirrorSpec, NamedValue, PathModifier,
@@ -21,7 +20,6 @@ pub(crate) struct Problem {
 /// Surroundings in which filters and backends of a rule are resolved.
 pub(crate) struct RuleScope<'a, 'b> {
     pub(crate) context: &'a Context<'b>,
-    pub(crate) policies: &'a Policies<'b>,
     pub(crate) from: Referrer<'a>,
     pub(crate) backends: &'a mut Backends,
     pub(crate) is_grpc: bool,
@@ -38,7 +36,7 @@ impl Problem {
 impl RuleScope<'_, '_> {
     /// Name of a backend, or `None` for a reference that leads nowhere, which is noted.
     pub(crate) fn backend(&mut self, to: &BackendRefSpec, wanted: &Wanted<'_>) -> Option<String> {
-        match self.backends.resolve(self.context, self.policies, self.from, to, wanted) {
+        match self.backends.resolve(self.context, self.from, to, wanted) {
             Ok(name) => Some(name),
             Err(unresolved) => {
                 self.unresolved.get_or_insert(unresolved);

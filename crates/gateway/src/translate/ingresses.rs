@@ -4,18 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use routes::{
-    BackendRef, ExternalAuth, ExternalAuthKind, Filter, Match, Protocol, Redirect, Route, Rule, Snapshot, ValueMatch,
-    ValueTest,
+    BackendRef, ExternalAuth, ExternalAuthKind, Filter, Match, Protocol, Redirect, Route, Rule, ValueMatch, ValueTest,
 };
 use serde_json::{Value, json};
 
 use super::backends::{Backends, Wanted};
-use super::gateways::ResolvedGateway;
-use super::policies::Policies;
+use super::gateways::{Gateways, ResolvedGateway};
 use super::references::{Referrer, Unresolved};
-use super::{Addresses, Context, Statuses};
+use super::{Addresses, Context};
 use crate::ingress::{IngressHost, IngressRule, IngressShare, convert};
-use crate::objects::{self, Ingress, Key, Kind, ResourceRef};
+use crate::objects::{self, Ingress, Key, ResourceRef};
 
 /// Controller of the classes of Ingresses that are served.
 const CLASS_CONTROLLER: &str = "tailcoat.dev/ingress-controller";
@@ -23,16 +21,19 @@ const CLASS_CONTROLLER: &str = "tailcoat.dev/ingress-controller";
 /// Annotation that named the class before there was a field.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
+/// All Ingresses of accepted classes after translation: those of a host are one route.
+#[derive(Default)]
+pub(super) struct TranslatedIngresses {
+    pub(super) listeners: BTreeMap<String, routes::Listener>,
+    pub(super) routes: BTreeMap<String, Route>,
+    pub(super) backends: Backends,
+    pub(super) statuses: BTreeMap<Key, Value>,
+}
+
 /// Translates Ingresses of accepted classes, for the Gateway that the controller's settings name.
-pub(super) fn attach(
-    context: &Context<'_>,
-    gateways: &BTreeMap<Key, ResolvedGateway<'_>>,
-    backends: &mut Backends,
-    policies: &Policies<'_>,
-    snapshot: &mut Snapshot,
-    statuses: &mut Statuses,
-) {
-    let Some(gateway) = context.frame.ingress_gateway.and_then(|key| gateways.get(key)) else { return };
+pub(super) fn translate(context: &Context<'_>, gateways: &Gateways) -> TranslatedIngresses {
+    let mut translated = TranslatedIngresses::default();
+    let Some(gateway) = context.frame.ingress_gateway.and_then(|key| gateways.get(key)) else { return translated };
     let classes: BTreeSet<&str> = context
         .objects
         .ingress_classes
@@ -47,17 +48,16 @@ pub(super) fn attach(
     let is_ours = |ingress: &&Arc<Ingress>| class(ingress).is_some_and(|class| classes.contains(class.as_str()));
     let ours: Vec<&Arc<Ingress>> = context.objects.ingresses.values().filter(is_ours).collect();
     let converted = convert(&ours);
-    let mut scope = IngressScope { context, gateway, backends, policies, snapshot };
+    let mut scope = IngressScope { context, gateway, translated: &mut translated };
     for (name, host) in &converted.hosts {
         scope.host(name.as_deref(), host);
     }
-    for ingress in ours {
-        statuses.set(Kind::Ingress, &ingress.metadata.key(), status(gateway));
-    }
+    translated.statuses = ours.into_iter().map(|ingress| (ingress.metadata.key(), status(gateway))).collect();
+    translated
 }
 
 /// Status with the addresses of the Gateway.
-fn status(gateway: &ResolvedGateway<'_>) -> Value {
+fn status(gateway: &ResolvedGateway) -> Value {
     let one = |address: &objects::AddressSpec| match address.r#type.as_deref() {
         Some("Hostname") => json!({ "hostname": address.value }),
         _ => json!({ "ip": address.value }),
@@ -78,10 +78,8 @@ fn require_forwarded_tls(rule: &mut Rule) {
 
 struct IngressScope<'a, 'b> {
     context: &'a Context<'b>,
-    gateway: &'a ResolvedGateway<'b>,
-    backends: &'a mut Backends,
-    policies: &'a Policies<'b>,
-    snapshot: &'a mut Snapshot,
+    gateway: &'a ResolvedGateway,
+    translated: &'a mut TranslatedIngresses,
 }
 
 impl IngressScope<'_, '_> {
@@ -119,14 +117,14 @@ impl IngressScope<'_, '_> {
             let redirect = Redirect { scheme: Some("https".to_owned()), status: Some(308), ..Redirect::default() };
             let rules = vec![Rule { filters: vec![Filter::Redirect(redirect)], ..Rule::default() }];
             let route = Route { listeners: plain, hostnames: hostnames.clone(), created: host.created, rules };
-            self.snapshot.routes.insert(format!("{label} Ingress to-https {}", self.gateway.key), route);
+            self.translated.routes.insert(format!("{label} Ingress to-https {}", self.gateway.key), route);
         } else {
             listeners.extend(plain);
         }
         let rules: Vec<Rule> = all.into_iter().map(|(_, rule)| rule).collect();
         if !rules.is_empty() {
             let route = Route { listeners, hostnames, created: host.created, rules };
-            self.snapshot.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
+            self.translated.routes.insert(format!("{label} Ingress {}", self.gateway.key), route);
         }
     }
 
@@ -154,7 +152,7 @@ impl IngressScope<'_, '_> {
                 ..routes::Listener::new(port, Protocol::Https)
             };
             let key = format!("{}/ingress/{}", self.gateway.key, hostname.unwrap_or("*"));
-            self.snapshot.listeners.insert(key.clone(), listener);
+            self.translated.listeners.insert(key.clone(), listener);
             added.push(key);
         }
         Some(added)
@@ -209,12 +207,12 @@ impl IngressScope<'_, '_> {
             session: share.session.clone().map(|persistence| (session.as_str(), persistence)),
             ..Wanted::default()
         };
-        let name = self.backends.resolve(self.context, self.policies, from, &to, &wanted)?;
+        let name = self.translated.backends.resolve(self.context, from, &to, &wanted)?;
         if share.options.is_empty() && share.tls.is_none() {
             return Ok(name);
         }
         // The settings are those of the Ingress, so that it has a backend of its own.
-        let mut backend = self.backends.backends.get(&name).cloned().unwrap_or_default();
+        let mut backend = self.translated.backends.backends.get(&name).cloned().unwrap_or_default();
         backend.options.push_str(&share.options);
         if let Some(tls) = &share.tls {
             let authorities = match (&tls.secret, tls.is_verified) {
@@ -232,9 +230,9 @@ impl IngressScope<'_, '_> {
             backend.tls = Some(routes::BackendTls { hostname, authorities, ..routes::BackendTls::default() });
         }
         let own = format!("{name} of Ingress {ingress}");
-        self.backends.backends.insert(own.clone(), backend);
+        self.translated.backends.backends.insert(own.clone(), backend);
         let port = to.port.unwrap_or_default();
-        self.backends.by_service.entry(share.service.clone()).or_default().insert(own.clone(), port);
+        self.translated.backends.by_service.entry(share.service.clone()).or_default().insert(own.clone(), port);
         Ok(own)
     }
 }

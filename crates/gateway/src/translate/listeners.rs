@@ -12,13 +12,13 @@ use super::status::StatusCondition;
 use crate::objects::{GatewaySpec, Key, ListenerEntry, Namespaces, SpecResource};
 
 /// A listener of a Gateway, its own or of a ListenerSet.
-#[derive(Debug)]
-pub(crate) struct ResolvedListener<'a> {
-    pub(crate) spec: &'a ListenerEntry,
+#[derive(Debug, PartialEq)]
+pub(crate) struct ResolvedListener {
+    pub(crate) spec: ListenerEntry,
     /// ListenerSet that it belongs to; `None` is the Gateway.
     pub(crate) set: Option<Key>,
     /// Namespace of the Gateway or ListenerSet.
-    pub(crate) namespace: &'a str,
+    pub(crate) namespace: String,
     /// Name in the snapshot.
     pub(crate) name: String,
     pub(crate) hostname: Option<String>,
@@ -34,18 +34,16 @@ pub(crate) struct ResolvedListener<'a> {
     pub(crate) unresolved: Option<Unresolved>,
     /// True if it serves in spite of `unresolved`.
     pub(crate) serves_unresolved: bool,
-    /// Routes that are attached.
-    pub(crate) attached: u32,
 }
 
-impl<'a> ResolvedListener<'a> {
+impl ResolvedListener {
     pub(crate) fn new(
-        context: &Context<'a>,
-        gateway: &'a SpecResource<GatewaySpec>,
+        context: &Context<'_>,
+        gateway: &SpecResource<GatewaySpec>,
         set: Option<Key>,
         kind: &'static str,
-        namespace: &'a str,
-        spec: &'a ListenerEntry,
+        namespace: &str,
+        spec: &ListenerEntry,
     ) -> Self {
         let key = gateway.metadata.key();
         let name = match &set {
@@ -64,9 +62,9 @@ impl<'a> ResolvedListener<'a> {
             _ => None,
         };
         let mut listener = Self {
-            spec,
+            spec: spec.clone(),
             set,
-            namespace,
+            namespace: namespace.to_owned(),
             name,
             hostname,
             protocol,
@@ -77,7 +75,6 @@ impl<'a> ResolvedListener<'a> {
             conflict: None,
             unresolved: None,
             serves_unresolved: true,
-            attached: 0,
         };
         let Some(protocol) = protocol else {
             let (protocol, is_known) = (&spec.protocol, matches!(spec.protocol.as_str(), "HTTPS" | "TLS"));
@@ -175,7 +172,7 @@ impl<'a> ResolvedListener<'a> {
 
     /// True if routes of a namespace may attach.
     pub(crate) fn allows(&self, context: &Context<'_>, namespace: &str) -> bool {
-        permits(context, self.spec.allowed_routes.namespaces.as_ref(), "Same", self.namespace, namespace)
+        permits(context, self.spec.allowed_routes.namespaces.as_ref(), "Same", &self.namespace, namespace)
     }
 
     /// Conditions for the status. `error` is what servers report.
@@ -247,7 +244,7 @@ fn group(protocol: Protocol) -> u8 {
 
 /// Marks listeners that conflict. An earlier one prevails over those of ListenerSets; those of the Gateway itself exclude
 /// each other.
-pub(crate) fn mark_conflicts(listeners: &mut [ResolvedListener<'_>]) {
+pub(crate) fn mark_conflicts(listeners: &mut [ResolvedListener]) {
     let mut by_port: BTreeMap<(u16, &'static str), Vec<usize>> = BTreeMap::new();
     for (at, listener) in listeners.iter().enumerate() {
         if listener.protocol.is_some() {
@@ -273,7 +270,7 @@ pub(crate) fn mark_conflicts(listeners: &mut [ResolvedListener<'_>]) {
     }
 }
 
-fn conflict(one: &ResolvedListener<'_>, other: &ResolvedListener<'_>) -> Option<Unresolved> {
+fn conflict(one: &ResolvedListener, other: &ResolvedListener) -> Option<Unresolved> {
     let (of_one, of_other) = (one.protocol?, other.protocol?);
     let port = one.spec.port;
     if group(of_one) != group(of_other) {

@@ -1,4 +1,5 @@
-//! Translation: a snapshot of resources in, routes and statuses out. No input and output, no clock.
+//! Translation: resources and what has changed of them in, changes of routes and statuses out. No input and output, no
+//! clock.
 
 mod addresses;
 mod attach;
@@ -14,19 +15,24 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod translation;
+mod translator;
+#[cfg(test)]
+mod translator_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use routes::{BackendTls, Endpoint, Snapshot};
+use routes::{BackendTls, Endpoint};
 use serde_json::{Value, json};
 
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::Assignments;
-use self::attach::RouteKind;
-use self::backends::{Backends, TlsPolicies};
+use self::backends::TlsPolicies;
 use self::policies::Policies;
 use self::status::{StatusCondition, conditions};
+pub(crate) use self::translation::{ChangedObjects, Touched, Translation, TranslationChange};
+pub(crate) use self::translator::Translator;
 use crate::objects::{GatewayClassSpec, Key, Kind, Objects, SpecResource};
 
 /// Features of Gateway API that are supported, as the suite for conformance names them, in order.
@@ -98,34 +104,12 @@ pub(crate) struct Frame<'a> {
     pub(crate) errors: &'a BTreeMap<String, String>,
 }
 
-/// Result of a translation.
-#[derive(Debug, Default)]
-pub(crate) struct Translation {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) statuses: Statuses,
-    /// Addresses of Gateways.
-    pub(crate) assigned: Arc<Assignments>,
-    /// Services that must exist.
-    pub(crate) services: BTreeMap<Key, Value>,
-    /// Backends of each service, with their ports: what changed endpoints of the service change.
-    pub(crate) by_service: BTreeMap<Key, BTreeMap<String, u16>>,
-}
-
-/// Statuses that resources must have.
-#[derive(Debug, Default)]
-pub(crate) struct Statuses(pub(crate) BTreeMap<(Kind, Key), Value>);
-
-impl Statuses {
-    fn set(&mut self, kind: Kind, key: &Key, status: Value) {
-        self.0.insert((kind, key.clone()), status);
-    }
-}
-
 /// Everything that parts of the translation read.
 struct Context<'a> {
     objects: &'a Objects,
     frame: &'a Frame<'a>,
-    tls_policies: TlsPolicies,
+    policies: &'a Policies,
+    tls_policies: &'a TlsPolicies,
 }
 
 impl Context<'_> {
@@ -144,37 +128,7 @@ impl Context<'_> {
     }
 }
 
-/// Translates all resources.
-pub(crate) fn translate(objects: &Objects, frame: &Frame<'_>) -> Translation {
-    let (tls_policies, judged) = backends::tls_policies(objects);
-    let context = Context { objects, frame, tls_policies };
-    let mut translation = Translation::default();
-    let statuses = &mut translation.statuses;
-    let classes = classes(&context, statuses);
-    let policies = Policies::new(objects);
-    let mut gateways = gateways::collect(&context, &classes);
-    let mut backends = Backends::default();
-    let snapshot = &mut translation.snapshot;
-    attach::http(&context, &mut gateways, &mut backends, &policies, snapshot, statuses);
-    attach::grpc(&context, &mut gateways, &mut backends, &policies, snapshot, statuses);
-    for kind in [RouteKind::Tls, RouteKind::Tcp, RouteKind::Udp] {
-        streams::attach(&context, kind, &mut gateways, &mut backends, &policies, snapshot, statuses);
-    }
-    ingresses::attach(&context, &gateways, &mut backends, &policies, snapshot, statuses);
-    gateways::write(&context, &gateways, snapshot, statuses, &mut translation.services);
-    policies.write_statuses(&context, &gateways, statuses);
-    backends::write_tls_statuses(&context, &judged, &backends.gateways, statuses);
-    snapshot.backends = backends.backends;
-    let assigned = gateways.into_iter().map(|(key, gateway)| (key, gateway.assigned));
-    translation.assigned = Arc::new(assigned.collect());
-    for (service, of_service) in &backends.by_service {
-        snapshot.endpoints.extend(service_endpoints(objects, service, of_service));
-    }
-    translation.by_service = backends.by_service;
-    translation
-}
-
-/// Endpoints of all backends of a service.
+/// Endpoints of backends of a service, which have these ports.
 pub(crate) fn service_endpoints(
     objects: &Objects,
     service: &Key,
@@ -186,8 +140,8 @@ pub(crate) fn service_endpoints(
     backends.iter().map(|(name, port)| (name.clone(), of_ports[port].clone())).collect()
 }
 
-/// Names of this controller's classes that are accepted.
-fn classes<'a>(context: &Context<'a>, statuses: &mut Statuses) -> BTreeSet<&'a str> {
+/// Names of this controller's classes that are accepted. Writes the statuses of all.
+fn classes<'a>(context: &Context<'a>, to: &mut TranslationChange) -> BTreeSet<&'a str> {
     let ours = |class: &&Arc<SpecResource<GatewayClassSpec>>| class.spec.controller_name == context.controller();
     let mut accepted = BTreeSet::new();
     for class in context.objects.gateway_classes.values().filter(ours) {
@@ -206,7 +160,7 @@ fn classes<'a>(context: &Context<'a>, statuses: &mut Statuses) -> BTreeSet<&'a s
         let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
         let written = conditions(&all, &class.status["conditions"], class.metadata.generation, context.now());
         let status = json!({ "conditions": written, "supportedFeatures": features });
-        statuses.set(Kind::GatewayClass, &class.metadata.key(), status);
+        to.set_status(Kind::GatewayClass, &class.metadata.key(), status);
     }
     accepted
 }

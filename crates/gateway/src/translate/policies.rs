@@ -1,35 +1,40 @@
 //! TrafficPolicies: options for Gateways, routes and services beyond Gateway API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::attach::RouteKind;
-use super::gateways::ResolvedGateway;
+use super::gateways::Gateways;
 use super::status::{StatusCondition, conditions, find};
-use super::{Context, Statuses};
-use crate::objects::{Key, Kind, Objects, PolicyOptions, TargetRef, TrafficPolicy, TrafficPolicySpec};
+use super::{Context, TranslationChange};
+use crate::objects::{Key, Kind, Objects, PolicyOptions, TargetRef, TrafficPolicySpec};
 
 /// Group of Gateway API.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// Policies by target.
 #[derive(Debug, Default)]
-pub(crate) struct Policies<'a> {
+pub(crate) struct Policies {
     of_targets: BTreeMap<(String, Key), PolicyOptions>,
-    judged: Vec<(Key, &'a TrafficPolicy, StatusCondition)>,
+    /// Targets that policies name, whether there are such or not, by kind and name.
+    named: BTreeSet<(String, Key)>,
+    judged: Vec<(Key, StatusCondition)>,
 }
 
-impl<'a> Policies<'a> {
+impl Policies {
     /// Reads all policies, the oldest first. A target has one policy.
-    pub(crate) fn new(objects: &'a Objects) -> Self {
+    pub(crate) fn new(objects: &Objects) -> Self {
         let mut sorted: Vec<_> = objects.traffic_policies.values().collect();
-        sorted.sort_by_key(|policy| policy.metadata.age());
+        sorted.sort_by_cached_key(|policy| policy.metadata.age());
         let mut policies = Self::default();
         for policy in sorted {
             let key = policy.metadata.key();
             let condition = policies.add(objects, &key, &policy.spec);
-            policies.judged.push((key, policy, condition));
+            let targets = policy.spec.target_refs.iter();
+            let named = targets.map(|target| (target.kind.clone(), Key::new(&key.namespace, &target.name)));
+            policies.named.extend(named);
+            policies.judged.push((key, condition));
         }
         policies
     }
@@ -73,14 +78,24 @@ impl<'a> Policies<'a> {
         StatusCondition::yes("Accepted", "Accepted")
     }
 
+    /// True if a policy names this target.
+    pub(crate) fn names(&self, kind: Kind, key: &Key) -> bool {
+        !self.named.is_empty() && self.named.contains(&(kind.name().to_owned(), key.clone()))
+    }
+
+    /// Targets, by kind and name, whose options differ.
+    pub(crate) fn differences<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a (String, Key)> {
+        let targets: BTreeSet<_> = self.of_targets.keys().chain(other.of_targets.keys()).collect();
+        targets.into_iter().filter(|target| self.of_targets.get(*target) != other.of_targets.get(*target))
+    }
+
     fn of(&self, kind: &str, key: &Key) -> Option<&PolicyOptions> {
         self.of_targets.get(&(kind.to_owned(), key.clone()))
     }
 
     /// Options of a route for sites and for `forward`: those of its own policy, else those of its Gateway's.
-    pub(crate) fn route_options(&self, kind: RouteKind, route: &Key, gateway: Option<&Key>) -> (String, String) {
-        let of_gateway = || gateway.and_then(|gateway| self.of("Gateway", gateway));
-        let options = self.of(kind.name(), route).or_else(of_gateway);
+    pub(crate) fn route_options(&self, kind: RouteKind, route: &Key, gateway: &Key) -> (String, String) {
+        let options = self.of(kind.name(), route).or_else(|| self.of("Gateway", gateway));
         options.map(|options| (options.site.clone(), options.forward.clone())).unwrap_or_default()
     }
 
@@ -90,16 +105,12 @@ impl<'a> Policies<'a> {
     }
 
     /// Statuses of all policies, with an entry for each target.
-    pub(crate) fn write_statuses(
-        &self,
-        context: &Context<'_>,
-        gateways: &BTreeMap<Key, ResolvedGateway<'_>>,
-        statuses: &mut Statuses,
-    ) {
-        for (key, policy, condition) in &self.judged {
+    pub(crate) fn write_statuses(&self, context: &Context<'_>, gateways: &Gateways, to: &mut TranslationChange) {
+        for (key, condition) in &self.judged {
+            let Some(policy) = context.objects.traffic_policies.get(key) else { continue };
             // A policy for a Gateway of another controller is none of ours.
             let is_foreign = |target: &TargetRef| {
-                target.kind == "Gateway" && !gateways.contains_key(&Key::new(&key.namespace, &target.name))
+                target.kind == "Gateway" && gateways.get(&Key::new(&key.namespace, &target.name)).is_none()
             };
             let old = &policy.status["ancestors"];
             let all = old.as_array().into_iter().flatten();
@@ -120,7 +131,7 @@ impl<'a> Policies<'a> {
                     "ancestorRef": reference, "controllerName": context.controller(), "conditions": written,
                 }));
             }
-            statuses.set(Kind::TrafficPolicy, key, json!({ "ancestors": entries }));
+            to.set_status(Kind::TrafficPolicy, key, json!({ "ancestors": entries }));
         }
     }
 }

@@ -8,7 +8,6 @@ use super::attach::RouteKind;
 use super::backends::{Backends, Wanted};
 use super::filters::{Problem, RuleScope, duration_ms, filters};
 use super::gateways::ResolvedGateway;
-use super::policies::Policies;
 use super::references::{Referrer, Unresolved};
 use super::status::StatusCondition;
 use crate::objects::{self, NamedValue, RouteSpec, RuleSpec, SessionPersistenceSpec, SpecResource};
@@ -70,17 +69,15 @@ pub(crate) fn rules<M: SpecMatch>(
     context: &Context<'_>,
     kind: RouteKind,
     route: &SpecResource<RouteSpec<M>>,
-    gateway: Option<&ResolvedGateway<'_>>,
+    gateway: &ResolvedGateway,
     backends: &mut Backends,
-    policies: &Policies<'_>,
 ) -> Judged {
     let mut judged = Judged::default();
     let key = route.metadata.key();
-    let (options, forward_options) = policies.route_options(kind, &key, gateway.map(|gateway| &gateway.key));
+    let (options, forward_options) = context.policies.route_options(kind, &key, &gateway.key);
     let from = Referrer { group: "gateway.networking.k8s.io", kind: kind.name(), namespace: &key.namespace };
     for (at, spec) in route.spec.rules.iter().enumerate() {
-        let mut scope =
-            RuleScope { context, policies, from, backends, is_grpc: kind == RouteKind::Grpc, unresolved: None };
+        let mut scope = RuleScope { context, from, backends, is_grpc: kind == RouteKind::Grpc, unresolved: None };
         let session = format!("{key} {} {at}", kind.name());
         let translated = rule(&mut scope, spec, gateway, &session);
         judged.unresolved = judged.unresolved.take().or(scope.unresolved.take());
@@ -101,7 +98,7 @@ pub(crate) fn rules<M: SpecMatch>(
 fn rule<M: SpecMatch>(
     scope: &mut RuleScope<'_, '_>,
     spec: &RuleSpec<M>,
-    gateway: Option<&ResolvedGateway<'_>>,
+    gateway: &ResolvedGateway,
     session: &str,
 ) -> Result<Rule, Problem> {
     let matches: Result<Vec<Match>, String> = spec.matches.iter().map(SpecMatch::translate).collect();
@@ -113,8 +110,8 @@ fn rule<M: SpecMatch>(
         let wanted = Wanted {
             transport: "TCP",
             is_grpc: scope.is_grpc,
-            gateway: gateway.map(|gateway| &gateway.key),
-            client_certificate: gateway.and_then(|gateway| gateway.client_certificate.as_ref()),
+            gateway: Some(&gateway.key),
+            client_certificate: gateway.client_certificate.as_ref(),
             session: persistence.clone().map(|persistence| (session, persistence)),
             ..Wanted::default()
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use routes::{BackendProtocol, Filter, PathMatch, PathRewrite};
 use serde_json::{Value, json};
 
-use super::{Addresses, FEATURES, Frame, Translation, translate};
+use super::{Addresses, ChangedObjects, FEATURES, Frame, Translation, Translator};
 use crate::objects::{Key, Kind, Objects};
 
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
@@ -46,6 +46,13 @@ fn read(names: &[&str]) -> Objects {
     objects
 }
 
+fn translate(objects: &Objects, frame: &Frame<'_>) -> Translation {
+    let mut translation = Translation::default();
+    let change = Translator::default().translate(objects, frame, &ChangedObjects::default());
+    translation.apply(change, objects, &BTreeSet::new());
+    translation
+}
+
 fn run(objects: &Objects, errors: &BTreeMap<String, String>) -> Translation {
     let addresses = Addresses::Pool(vec!["127.100.0.0/24".parse().unwrap()]);
     run_after(&Translation::default(), objects, &addresses, errors)
@@ -67,7 +74,7 @@ fn condition(translation: &Translation, resource: &str, condition: &str) -> Stri
     let mut words = resource.split(' ');
     let kind = Kind::named(words.next().unwrap()).unwrap();
     let (namespace, name) = words.next().unwrap().split_once('/').unwrap();
-    let Some(status) = translation.statuses.0.get(&(kind, Key::new(namespace, name))) else {
+    let Some(status) = translation.statuses.get(&(kind, Key::new(namespace, name))) else {
         return "no status".to_owned();
     };
     let part = words.next();
@@ -465,7 +472,7 @@ fn routes_of_the_suite() {
 fn a_status_that_is_written_is_not_written_again() {
     let mut objects = read(&["base", "listenerset-protocol-conflict", "httproute-weight"]);
     let first = run(&objects, &BTreeMap::new());
-    for ((kind, key), status) in &first.statuses.0 {
+    for ((kind, key), status) in &first.statuses {
         let spec = match kind {
             Kind::Gateway => json!({"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}),
             _ => continue,
@@ -476,7 +483,7 @@ fn a_status_that_is_written_is_not_written_again() {
         objects.gateways.insert(key.clone(), std::sync::Arc::new(gateway));
     }
     let second = run(&objects, &BTreeMap::new());
-    assert_eq!(first.statuses.0, second.statuses.0);
+    assert_eq!(first.statuses, second.statuses);
     assert!(second.snapshot.change_from(&first.snapshot).is_empty());
 }
 
@@ -585,7 +592,7 @@ fn services_give_each_gateway_ports_of_its_own() {
     let second = translate(&objects);
     assert_eq!(second.snapshot.listeners, first.snapshot.listeners, "ports stay");
     assert_eq!(condition(&second, gateway, "Programmed"), "True Programmed");
-    let status = &second.statuses.0[&(Kind::Gateway, Key::new(INFRA, "same-namespace"))];
+    let status = &second.statuses[&(Kind::Gateway, Key::new(INFRA, "same-namespace"))];
     assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "192.0.2.7"}]));
 }
 
@@ -718,7 +725,7 @@ fn traffic_policies() {
     }
     let translation = run(&objects, &BTreeMap::new());
     let reason = |name: &str| {
-        let status = &translation.statuses.0[&(Kind::TrafficPolicy, Key::new(INFRA, name))];
+        let status = &translation.statuses[&(Kind::TrafficPolicy, Key::new(INFRA, name))];
         status["ancestors"][0]["conditions"][0]["reason"].as_str().unwrap_or("none").to_owned()
     };
     let reasons = ["a", "b", "c", "d", "e"].map(reason);
