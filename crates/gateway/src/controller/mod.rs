@@ -27,7 +27,7 @@ use crate::client::{Access, Client, Event, watch};
 pub use crate::objects::Key;
 use crate::objects::{Kind, Objects};
 use crate::translate::{
-    Addresses, ChangedObjects, Frame, Translation, TranslationChange, Translator, service_endpoints,
+    Addresses, ChangedObjects, Frame, ResourceTranslator, Translation, TranslationChange, service_endpoints,
 };
 
 /// Events that wait to be read, at most; watches wait for room.
@@ -88,7 +88,7 @@ pub(crate) fn now() -> String {
 }
 
 /// A translator, and what it changes.
-type Translated = (Box<Translator>, TranslationChange);
+type Translated = (Box<ResourceTranslator>, TranslationChange);
 
 /// State of a replica.
 struct State {
@@ -101,7 +101,7 @@ struct State {
     failing: BTreeMap<Kind, String>,
     translation: Translation,
     /// `None` while a translation runs.
-    translator: Option<Box<Translator>>,
+    translator: Option<Box<ResourceTranslator>>,
     revision: u64,
     hub: Arc<Hub>,
     /// Errors of servers that the last translation has regarded.

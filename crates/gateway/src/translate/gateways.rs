@@ -37,7 +37,7 @@ pub(crate) struct ResolvedGateway {
     unresolved: Option<Unresolved>,
 }
 
-/// What the snapshot and the cluster have of a Gateway.
+/// Names of a Gateway's parts in the snapshot and in the cluster.
 #[derive(Default)]
 pub(crate) struct WrittenGateway {
     pub(crate) listeners: Vec<String>,

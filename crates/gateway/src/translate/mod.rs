@@ -32,7 +32,7 @@ use self::backends::TlsPolicies;
 use self::policies::Policies;
 use self::status::{StatusCondition, conditions};
 pub(crate) use self::translation::{ChangedObjects, Touched, Translation, TranslationChange};
-pub(crate) use self::translator::Translator;
+pub(crate) use self::translator::ResourceTranslator;
 use crate::objects::{GatewayClassSpec, Key, Kind, Objects, SpecResource};
 
 /// Features of Gateway API that are supported, as the suite for conformance names them, in order.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use routes::{BackendProtocol, Filter, PathMatch, PathRewrite};
 use serde_json::{Value, json};
 
-use super::{Addresses, ChangedObjects, FEATURES, Frame, Translation, Translator};
+use super::{Addresses, ChangedObjects, FEATURES, Frame, ResourceTranslator, Translation};
 use crate::objects::{Key, Kind, Objects};
 
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
@@ -48,7 +48,7 @@ fn read(names: &[&str]) -> Objects {
 
 fn translate(objects: &Objects, frame: &Frame<'_>) -> Translation {
     let mut translation = Translation::default();
-    let change = Translator::default().translate(objects, frame, &ChangedObjects::default());
+    let change = ResourceTranslator::default().translate(objects, frame, &ChangedObjects::default());
     translation.apply(change, objects, &BTreeSet::new());
     translation
 }

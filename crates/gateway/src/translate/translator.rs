@@ -17,7 +17,7 @@ use crate::objects::{Key, Kind, Objects, ParentRef};
 
 /// Translates resources, and after that what changes touch. It keeps what of the last translation the next one needs.
 #[derive(Default)]
-pub(crate) struct Translator {
+pub(crate) struct ResourceTranslator {
     /// False before the first translation, which is one of all resources.
     is_started: bool,
     policies: Policies,
@@ -34,7 +34,7 @@ pub(crate) struct Translator {
 /// Kind and name of a route.
 type RouteId = (RouteKind, Key);
 
-/// What a route has in the translation, so that it can be taken out.
+/// Names of a route's parts in the translation, so that they can be taken out.
 struct RouteUnit {
     parents: Vec<(bool, Key)>,
     routes: Vec<String>,
@@ -43,7 +43,7 @@ struct RouteUnit {
     uses: Uses,
 }
 
-/// What Ingresses have in the translation.
+/// Names of the Ingresses' parts in the translation.
 #[derive(Default)]
 struct IngressUnit {
     listeners: Vec<String>,
@@ -101,7 +101,7 @@ struct Dirty {
     has_tls_statuses: bool,
 }
 
-impl Translator {
+impl ResourceTranslator {
     /// Translates what has changed; all resources if this is the first translation.
     pub(crate) fn translate(
         &mut self,

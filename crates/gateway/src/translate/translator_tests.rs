@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Addresses, Assignments, ChangedObjects, Frame, Touched, Translation, Translator};
+use super::{Addresses, Assignments, ChangedObjects, Frame, ResourceTranslator, Touched, Translation};
 use crate::objects::{Key, Kind, Objects};
 
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
@@ -383,7 +383,7 @@ impl Cluster {
 
     fn translate(
         &self,
-        translator: &mut Translator,
+        translator: &mut ResourceTranslator,
         assigned: &Assignments,
         to: &mut Translation,
     ) -> (routes::Change, Touched) {
@@ -410,14 +410,14 @@ fn a_translation_after_changes_is_that_of_the_whole() {
     let certificate = certificate();
     for seed in 0..40 {
         let mut cluster = Cluster::new(seed, &certificate);
-        let (mut translator, mut translation) = (Translator::default(), Translation::default());
+        let (mut translator, mut translation) = (ResourceTranslator::default(), Translation::default());
         for step in 0..40 {
             let steps = if step == 0 { 60 } else { cluster.random.usize(1..4) };
             (0..steps).for_each(|_| cluster.change(&translation));
             let (assigned, before) = (Arc::clone(&translation.assigned), translation.snapshot.clone());
             let (change, _) = cluster.translate(&mut translator, &assigned, &mut translation);
             let mut whole = Translation::default();
-            cluster.translate(&mut Translator::default(), &assigned, &mut whole);
+            cluster.translate(&mut ResourceTranslator::default(), &assigned, &mut whole);
             let changed = std::mem::take(&mut cluster.changed);
             let mut seen = translation.clone();
             // An entry that was taken out of a stored status is no longer known to the whole.
@@ -431,7 +431,7 @@ fn a_translation_after_changes_is_that_of_the_whole() {
     }
 }
 
-/// What is translated, and thus the time, depends on what a change touches, not on the number of resources.
+/// The work depends on what a change touches, not on the number of resources.
 #[test]
 fn a_change_translates_what_it_touches() {
     let mut cluster = Cluster::new(0, &certificate());
@@ -461,7 +461,7 @@ fn a_change_translates_what_it_touches() {
         cluster.insert(Kind::Gateway, json!({"metadata": metadata(format!("g{number}"), 1), "spec": spec}));
     }
     (0..routes).for_each(|number| cluster.insert(Kind::HttpRoute, route(number, 1)));
-    let (mut translator, mut translation) = (Translator::default(), Translation::default());
+    let (mut translator, mut translation) = (ResourceTranslator::default(), Translation::default());
     let mut step = |cluster: &mut Cluster| {
         let assigned = Arc::clone(&translation.assigned);
         let result = cluster.translate(&mut translator, &assigned, &mut translation);
