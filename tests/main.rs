@@ -103,6 +103,7 @@ mod retry;
 mod rollout;
 mod rules;
 mod scgi;
+mod shared_cache;
 mod shares;
 mod stalled_uploads;
 mod static_files;

@@ -49,6 +49,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("observe", "traces", &["log"]),
     ("cache", "disk_cache", &[]),
     ("cache", "object_cache", &[]),
+    ("cache", "shared_cache", &["disk_cache"]),
     ("limits", "fair_queue", &[]),
     ("limits", "memory_budget", &[]),
     ("limits", "overload", &[]),

@@ -1,7 +1,8 @@
-//! Files and responses that the server keeps, in memory and on disk.
+//! Files and responses that the server keeps: in memory, on disk, and in a store that instances share.
 
 pub mod disk_cache;
 pub mod object_cache;
+pub mod shared_cache;
 
 use tailcoat_config as config;
 use tailcoat_observe::{log, metrics};

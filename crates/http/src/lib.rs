@@ -11,7 +11,7 @@ pub mod spool;
 
 #[cfg(not(feature = "modules"))]
 pub use absent::modules;
-use tailcoat_cache::{disk_cache, object_cache};
+use tailcoat_cache::{disk_cache, object_cache, shared_cache};
 use tailcoat_config as config;
 use tailcoat_limits::{fair_queue, memory_budget, overload};
 #[cfg(feature = "modules")]

@@ -123,6 +123,21 @@ impl SharedStore for Measured {
         self.measure(self.store.share_counts(instance, counts))
     }
 
+    fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
+        self.measure(self.store.get_blob(key, bytes_max))
+    }
+
+    fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], time: Duration) -> Pending<'a, ()> {
+        if value.len() > self.abilities().value_bytes_max {
+            return Box::pin(async { Err(StoreError::TooLarge) });
+        }
+        self.measure(self.store.put_blob(key, value, time))
+    }
+
+    fn delete_blob<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        self.measure(self.store.delete_blob(key))
+    }
+
     fn time(&self) -> Pending<'_, Option<EngineTime>> {
         self.measure(self.store.time())
     }

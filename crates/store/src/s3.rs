@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use http::header::{DATE, ETAG, IF_MATCH, IF_NONE_MATCH};
+use http::header::{DATE, ETAG, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
@@ -262,6 +262,39 @@ impl SharedStore for S3Store {
             }
             Ok(entries)
         })
+    }
+
+    fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            // One byte more, so that a larger value is found out before it is sent.
+            let range = HeaderValue::try_from(format!("bytes=0-{bytes_max}"));
+            let range = range.map_err(|error| StoreError::Wrong(error.to_string()))?;
+            let response = self.send(Method::GET, &self.path_of(key), &[], Some((RANGE, range)), Bytes::new()).await?;
+            match response.status {
+                StatusCode::NOT_FOUND => Ok(None),
+                StatusCode::OK | StatusCode::PARTIAL_CONTENT if response.content.len() > bytes_max => {
+                    Err(StoreError::TooLarge)
+                }
+                StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(Some(response.content.into())),
+                _ => Err(StoreError::of_response(&response)),
+            }
+        })
+    }
+
+    // Objects do not expire by themselves: a lifecycle rule of the bucket removes them.
+    fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], _time: Duration) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let value = Bytes::copy_from_slice(value);
+            let response = self.send(Method::PUT, &self.path_of(key), &[], None, value).await?;
+            match response.status {
+                StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT => Ok(()),
+                _ => Err(StoreError::of_response(&response)),
+            }
+        })
+    }
+
+    fn delete_blob<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        self.delete(key)
     }
 
     fn time(&self) -> Pending<'_, Option<EngineTime>> {

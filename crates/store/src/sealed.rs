@@ -1,6 +1,7 @@
 //! Encryption of values, so that the engine and its other users can neither read nor forge them.
 
 use std::fmt;
+use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
@@ -55,14 +56,18 @@ impl SealedStore {
     }
 
     fn open(&self, key: &StoreKey, entry: Entry) -> Result<Entry, StoreError> {
+        Ok(Entry { value: self.open_value(key, &entry.value)?, version: entry.version })
+    }
+
+    fn open_value(&self, key: &StoreKey, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
         let wrong = || StoreError::Wrong(format!("the value of {key} was not encrypted with this `key-file`"));
-        let (nonce, sealed) = entry.value.split_first_chunk::<NONCE_LEN>().ok_or_else(wrong)?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(wrong)?;
         let mut value = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = self.cipher.open_in_place(nonce, Aad::from(key.as_str()), &mut value);
         let length = opened.map_err(|_| wrong())?.len();
         value.truncate(length);
-        Ok(Entry { value, version: entry.version })
+        Ok(value)
     }
 }
 
@@ -105,6 +110,21 @@ impl SharedStore for SealedStore {
 
     fn share_counts<'a>(&'a self, instance: &'a str, counts: &'a [InstanceCount]) -> Pending<'a, Vec<u32>> {
         self.store.share_counts(instance, counts)
+    }
+
+    fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let sealed = self.store.get_blob(key, bytes_max.saturating_add(OVERHEAD_BYTES)).await?;
+            sealed.map(|sealed| self.open_value(key, &sealed)).transpose()
+        })
+    }
+
+    fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], time: Duration) -> Pending<'a, ()> {
+        Box::pin(async move { self.store.put_blob(key, &self.seal(key, value)?, time).await })
+    }
+
+    fn delete_blob<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        self.store.delete_blob(key)
     }
 
     fn time(&self) -> Pending<'_, Option<EngineTime>> {

@@ -362,6 +362,33 @@ impl SharedStore for ValkeyStore {
         })
     }
 
+    fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            // One byte more, so that a larger value is found out before it is sent.
+            let mut command = redis::cmd("GETRANGE");
+            command.arg(name_of(key)).arg(0).arg(bytes_max);
+            match self.query(&command).await? {
+                Value::BulkString(value) if value.is_empty() => Ok(None),
+                Value::BulkString(value) if value.len() > bytes_max => Err(StoreError::TooLarge),
+                Value::BulkString(value) => Ok(Some(value)),
+                _ => Err(StoreError::Wrong(format!("{key} is not a value of tailcoat"))),
+            }
+        })
+    }
+
+    fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], time: Duration) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let mut command = redis::cmd("SET");
+            let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+            command.arg(name_of(key)).arg(value).arg("PX").arg(milliseconds);
+            self.query(&command).await.map(drop)
+        })
+    }
+
+    fn delete_blob<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
+        Box::pin(async move { self.query(redis::cmd("DEL").arg(name_of(key))).await.map(drop) })
+    }
+
     fn time(&self) -> Pending<'_, Option<EngineTime>> {
         Box::pin(async move {
             let found = self.query(&redis::cmd("TIME")).await?;

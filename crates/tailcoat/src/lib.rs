@@ -14,7 +14,7 @@ pub mod worker;
 pub use absent::acme;
 #[cfg(feature = "acme")]
 pub use tailcoat_acme as acme;
-pub use tailcoat_cache::{disk_cache, object_cache};
+pub use tailcoat_cache::{disk_cache, object_cache, shared_cache};
 pub use tailcoat_config as config;
 pub use tailcoat_http::{connection, handler, known_clients, modules, observer, routing, spool};
 #[cfg(feature = "import")]

@@ -292,6 +292,7 @@ impl Server {
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),
             disk: Some(Arc::clone(&self.lasting.disk)),
+            shared_cache: Some(Arc::clone(&self.lasting.shared_cache)),
             bans: Some(Arc::clone(&self.lasting.bans)),
             upstreams: self.assembly.parts.upstreams.clone(),
             certificates: self.assembly.named_tls(),

@@ -1,4 +1,5 @@
-//! Form of an entry's file: a head with lengths and checksums, then key, labels, properties and content.
+//! Form of an entry: a head with lengths and checksums, then key, labels, properties and content. Files have it, and values that
+//! instances share.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,10 +26,17 @@ const TEXT_BYTES_MAX: u32 = 4 << 20;
 pub struct EntryName([u8; CHECKSUM_BYTES]);
 
 /// Parts of an entry.
-pub(super) struct EntryParts<'a> {
-    pub(super) text: EntryText<'a>,
-    pub(super) meta: &'a [u8],
-    pub(super) content: &'a [u8],
+pub(crate) struct EntryParts<'a> {
+    pub(crate) text: EntryText<'a>,
+    pub(crate) meta: &'a [u8],
+    pub(crate) content: &'a [u8],
+}
+
+/// Entry that was read, with all checksums as they must be.
+pub(crate) struct ReadEntry {
+    pub(crate) labels: Vec<u8>,
+    pub(crate) meta: Vec<u8>,
+    pub(crate) content: Bytes,
 }
 
 /// Texts that were read.
@@ -54,9 +62,14 @@ impl EntryName {
         Self(checksum(&[key]))
     }
 
+    /// Hexadecimal digits.
+    pub(crate) fn digits(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Name of the directory, and of the file in it.
     pub(super) fn file_names(self) -> (String, String) {
-        let text: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = self.digits();
         let (directory, file) = text.split_at(2);
         (directory.to_owned(), file.to_owned())
     }
@@ -104,6 +117,11 @@ impl EntryParts<'_> {
         head.text_checksum = head.checksum_of(key, labels, self.meta);
         Ok(head.to_bytes())
     }
+
+    /// The whole entry.
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok([&self.head()?, self.text.key, self.text.labels, self.meta, self.content].concat())
+    }
 }
 
 impl EntryHead {
@@ -120,17 +138,10 @@ impl EntryHead {
         checksum(&[&MAGIC, &self.lengths(), &self.content_checksum, key, labels, meta])
     }
 
-    /// Reads the head of a file, with its texts.
-    fn read(mut file: &File, file_bytes_max: u64) -> io::Result<(Self, EntryTexts)> {
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(damaged());
-        }
-        if metadata.len() > file_bytes_max {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+    /// Reads the head of an entry of this length, with its texts.
+    fn read(input: &mut impl Read, entry_bytes: u64) -> io::Result<(Self, EntryTexts)> {
         let mut bytes = [0; HEAD_BYTES];
-        read_exact(&mut file, &mut bytes)?;
+        read_exact(input, &mut bytes)?;
         let (magic, rest) = bytes.split_at(MAGIC.len());
         let (numbers, checksums) = rest.split_at(rest.len() - 2 * CHECKSUM_BYTES);
         let number = |from: usize, to: usize| {
@@ -146,12 +157,12 @@ impl EntryHead {
         let text_bytes = texts.into_iter().map(u64::from).sum::<u64>();
         let is_fit = magic == MAGIC && texts.iter().all(|bytes| *bytes <= TEXT_BYTES_MAX);
         let length = (HEAD_BYTES as u64 + text_bytes).checked_add(content_bytes);
-        if !is_fit || length != Some(metadata.len()) {
+        if !is_fit || length != Some(entry_bytes) {
             return Err(damaged());
         }
         let mut read_text = |bytes: u32| {
             let mut text = vec![0; bytes as usize];
-            read_exact(&mut file, &mut text).map(|()| text)
+            read_exact(input, &mut text).map(|()| text)
         };
         let [key, labels, meta] = [read_text(key_bytes)?, read_text(label_bytes)?, read_text(meta_bytes)?];
         match head.checksum_of(&key, &labels, &meta) == head.text_checksum {
@@ -161,30 +172,45 @@ impl EntryHead {
     }
 }
 
-/// Reads the key and the labels of an entry, and the size of its file. The content is not checked.
-pub(super) fn read_text(file: &File) -> io::Result<(Vec<u8>, Vec<u8>, u64)> {
-    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(file, u64::MAX)?;
-    let bytes = (HEAD_BYTES + key.len() + labels.len() + meta.len()) as u64 + head.content_bytes;
+/// Reads the key and the labels of an entry's file, and the size of the file. The content is not checked.
+pub(super) fn read_text(mut file: &File) -> io::Result<(Vec<u8>, Vec<u8>, u64)> {
+    let bytes = length_of(file, u64::MAX)?;
+    let (_, EntryTexts { key, labels, .. }) = EntryHead::read(&mut file, bytes)?;
     Ok((key, labels, bytes))
 }
 
-/// Reads properties and content of the entry with this key, and checks both. A larger file is not read.
-pub(super) fn read_entry(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> io::Result<(Vec<u8>, Bytes)> {
-    let (head, EntryTexts { key, meta, .. }) = EntryHead::read(file, file_bytes_max)?;
+/// Reads the file of the entry with this key, and checks it. A larger file is not read.
+pub(super) fn read_file(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> io::Result<ReadEntry> {
+    let bytes = length_of(file, file_bytes_max)?;
+    read_entry(&mut file, bytes, wanted)
+}
+
+/// Reads the entry of this length with this key, and checks all of it.
+pub(crate) fn read_entry(input: &mut impl Read, entry_bytes: u64, wanted: &[u8]) -> io::Result<ReadEntry> {
+    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(input, entry_bytes)?;
     let length = usize::try_from(head.content_bytes).map_err(|_| damaged())?;
     if key != wanted {
         return Err(damaged());
     }
     let mut content = vec![0; length];
-    read_exact(&mut file, &mut content)?;
+    read_exact(input, &mut content)?;
     match checksum(&[&content]) == head.content_checksum {
-        true => Ok((meta, content.into())),
+        true => Ok(ReadEntry { labels, meta, content: content.into() }),
         false => Err(damaged()),
     }
 }
 
-fn read_exact(file: &mut &File, buffer: &mut [u8]) -> io::Result<()> {
-    file.read_exact(buffer).map_err(|error| match error.kind() {
+fn length_of(file: &File, file_bytes_max: u64) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    match metadata.len() {
+        _ if !metadata.is_file() => Err(damaged()),
+        bytes if bytes > file_bytes_max => Err(io::ErrorKind::FileTooLarge.into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn read_exact(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<()> {
+    input.read_exact(buffer).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(),
         _ => error,
     })

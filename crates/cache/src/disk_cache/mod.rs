@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use self::entry::EntryName;
-use self::entry::{EntryParts, read_entry};
+use self::entry::read_file;
+pub(crate) use self::entry::{EntryParts, read_entry};
 use self::files::EntryFiles;
 use self::index::{EntryVersion, Index};
 use crate::config::DiskCacheConfig;
@@ -273,9 +274,9 @@ impl DiskCache {
     /// larger one than `file_bytes_max` is not read. Waits for the disk.
     pub fn read(&self, name: EntryName, key: &[u8], file_bytes_max: u64) -> Option<DiskEntry> {
         let version = self.index().version(name)?;
-        let read = self.files.open_entry(name).and_then(|file| read_entry(&file, key, file_bytes_max));
+        let read = self.files.open_entry(name).and_then(|file| read_file(&file, key, file_bytes_max));
         match read {
-            Ok((meta, content)) => Some(DiskEntry { meta, content, version }),
+            Ok(entry) => Some(DiskEntry { meta: entry.meta, content: entry.content, version }),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => None,
             Err(error) => {
                 if error.kind() == io::ErrorKind::InvalidData {

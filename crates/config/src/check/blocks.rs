@@ -39,6 +39,7 @@ fn store_fault(store: &StoreConfig) -> Option<ModelFinding> {
             SharedState::ALL.into_iter().filter(|state| place.can_share(*state)).map(SharedState::name).collect();
         let help = match state {
             SharedState::Limits => "rate limits need an engine that counts in memory: use Valkey or Redis",
+            SharedState::Responses => "cached responses need a fast engine for large values: use Valkey, Redis or S3",
             _ => "leave it out",
         };
         let message = format!("{engine} cannot share `{}`, only {}", state.name(), able.join(", "));
@@ -50,9 +51,16 @@ fn store_fault(store: &StoreConfig) -> Option<ModelFinding> {
             SharedState::Rollouts => {
                 "with it, no other user of the engine can write a configuration; make one with `openssl rand -base64 32`"
             }
+            SharedState::Responses => {
+                "with it, no other user of the engine can write pages; make one with `openssl rand -base64 32`"
+            }
             _ => "instances hash the keys of limits with it; make one with `openssl rand -base64 32`",
         };
         return Some(fault(format!("to share `{}` needs a `key-file`", state.name()), help));
+    }
+    if store.has(SharedState::Responses) && !store.has(SharedState::Orders) {
+        let help = "without them, an instance does not learn of purges at others; add `orders` to `share`";
+        return Some(fault("to share `responses` needs `orders`".to_owned(), help));
     }
     let has_endpoint = matches!(place, StorePlace::S3 { .. } | StorePlace::Kubernetes { .. });
     if store.endpoint.is_some() && !has_endpoint {

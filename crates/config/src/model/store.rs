@@ -36,6 +36,10 @@ pub struct StoreConfig {
     pub shares: Option<Vec<SharedState>>,
     /// Shared limits while the store cannot be reached.
     pub limits_without_store: LimitsWithoutStore,
+    /// Longest time that a request waits for a response that instances share.
+    pub response_timeout: Duration,
+    /// Largest response that instances share, in bytes.
+    pub response_bytes_max: u64,
 }
 
 /// Engine of a store and its address.
@@ -116,6 +120,8 @@ pub enum SharedState {
     Limits,
     /// Configurations that are rolled out. Only if the operator asks for it, because they can start programs.
     Rollouts,
+    /// Cached responses. Only if the operator asks for it, because they take space in the engine.
+    Responses,
 }
 
 /// Shared limits while the store cannot be reached.
@@ -133,6 +139,8 @@ pub enum LimitsWithoutStore {
 pub struct StoreAbilities {
     /// Counts many keys in one call, fast enough for rate limits.
     pub has_counters: bool,
+    /// Holds cached responses.
+    pub has_responses: bool,
     /// Largest value, in bytes.
     pub value_bytes_max: usize,
     /// Interval between two reads of events that the engine bears.
@@ -155,6 +163,8 @@ impl Default for StoreConfig {
             lease_time: Duration::from_secs(15),
             shares: None,
             limits_without_store: LimitsWithoutStore::Local,
+            response_timeout: Duration::from_millis(50),
+            response_bytes_max: 1 << 20,
         }
     }
 }
@@ -166,7 +176,7 @@ impl StoreConfig {
         is_possible
             && match (&self.shares, &self.place) {
                 (Some(shares), _) => shares.contains(&state),
-                (None, Some(place)) => state != SharedState::Rollouts && place.can_share(state),
+                (None, Some(place)) => !state.is_optional() && place.can_share(state),
                 (None, None) => false,
             }
     }
@@ -195,12 +205,18 @@ impl StoreConfig {
 
 impl SharedState {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Certificates, Self::Tickets, Self::Orders, Self::Limits, Self::Rollouts];
+    pub const ALL: [Self; 6] =
+        [Self::Certificates, Self::Tickets, Self::Orders, Self::Limits, Self::Rollouts, Self::Responses];
 
     /// True if instances must have the same `key-file`. Limits: instances count the same keys only if they hash them with the
-    /// same secret. Rollouts: another user of the engine must not be able to write a configuration.
+    /// same secret. Rollouts and responses: another user of the engine must not be able to write a configuration or a page.
     pub const fn needs_key(self) -> bool {
-        matches!(self, Self::Limits | Self::Rollouts)
+        matches!(self, Self::Limits | Self::Rollouts | Self::Responses)
+    }
+
+    /// True if the state is shared only if `share` names it.
+    pub const fn is_optional(self) -> bool {
+        matches!(self, Self::Rollouts | Self::Responses)
     }
 
     /// Name in the configuration.
@@ -211,6 +227,7 @@ impl SharedState {
             Self::Orders => "orders",
             Self::Limits => "limits",
             Self::Rollouts => "rollouts",
+            Self::Responses => "responses",
         }
     }
 
@@ -223,25 +240,27 @@ impl SharedState {
 impl StorePlace {
     /// Abilities of the engine.
     pub const fn abilities(&self) -> StoreAbilities {
-        let milliseconds = Duration::from_millis;
+        let usual = StoreAbilities {
+            has_counters: false,
+            has_responses: false,
+            value_bytes_max: 16 << 20,
+            poll_interval: Duration::from_millis(800),
+        };
         match self {
-            Self::Directory(_) => {
-                StoreAbilities { has_counters: false, value_bytes_max: 16 << 20, poll_interval: milliseconds(250) }
-            }
-            Self::Valkey(_) => {
-                StoreAbilities { has_counters: true, value_bytes_max: 16 << 20, poll_interval: milliseconds(250) }
-            }
-            Self::S3 { .. } => {
-                StoreAbilities { has_counters: false, value_bytes_max: 16 << 20, poll_interval: milliseconds(800) }
-            }
+            Self::Directory(_) => StoreAbilities { poll_interval: Duration::from_millis(250), ..usual },
+            Self::Valkey(_) => StoreAbilities {
+                has_counters: true,
+                has_responses: true,
+                poll_interval: Duration::from_millis(250),
+                ..usual
+            },
+            Self::S3 { .. } => StoreAbilities { has_responses: true, ..usual },
             // Consul rejects values above 512 KiB.
             Self::Consul { .. } => {
-                StoreAbilities { has_counters: false, value_bytes_max: 384 << 10, poll_interval: milliseconds(400) }
+                StoreAbilities { value_bytes_max: 384 << 10, poll_interval: Duration::from_millis(400), ..usual }
             }
             // A Secret holds at most 1 MiB.
-            Self::Kubernetes { .. } => {
-                StoreAbilities { has_counters: false, value_bytes_max: 512 << 10, poll_interval: milliseconds(800) }
-            }
+            Self::Kubernetes { .. } => StoreAbilities { value_bytes_max: 512 << 10, ..usual },
         }
     }
 
@@ -251,6 +270,7 @@ impl StorePlace {
         match state {
             SharedState::Certificates | SharedState::Tickets | SharedState::Orders | SharedState::Rollouts => true,
             SharedState::Limits => abilities.has_counters,
+            SharedState::Responses => abilities.has_responses,
         }
     }
 

@@ -8,6 +8,8 @@ pub(super) const DOC: &str = "\
     bans and other orders through a store: a directory, Valkey or Redis, S3, Consul or Kubernetes. No request waits \
     for the store. Without the block, an instance knows no others. Use these options in `store`.";
 
+const STATES: ValueKind = ValueKind::Choice(&["certificates", "tickets", "orders", "limits", "rollouts", "responses"]);
+
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -92,12 +94,13 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "share",
-        parameters: &[many("state", ValueKind::Choice(&["certificates", "tickets", "orders", "limits", "rollouts"]))],
+        parameters: &[many("state", STATES)],
         doc: "State that is shared: automatic certificates, keys of session tickets, orders of operators (purges, \
-              bans, drains and `tailcoat set`), rate limits, configurations of `tailcoat rollout`. By default, all that \
-              the engine can hold, without `rollouts`. Rate limits need Valkey or Redis, and a `key-file`, which \
-              rollouts need as well. Each instance decides by its own counts and adds those of \
-              others ten times a second.",
+              bans, drains and `tailcoat set`), rate limits, configurations of `tailcoat rollout`, cached responses. By \
+              default, all that the engine can hold, without `rollouts` and `responses`. Rate limits need Valkey or \
+              Redis, and a `key-file`, which rollouts and responses need as well. Responses need Valkey, Redis or S3, \
+              and `orders`. Each instance decides about rates by its own counts and adds those of others ten times a \
+              second.",
         example: r#"share "certificates" "tickets""#,
         known_as: KnownAs::NONE.nginx(&["sync"]),
         set: OptionSetter::Store(|store, values| {
@@ -134,6 +137,26 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               certificate. At least three times `timeout`.",
         example: r#"lease-time "1m""#,
         set: OptionSetter::Store(|store, values| store.lease_time = values.time()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-timeout",
+        parameters: &[one("time", ValueKind::Duration { min: MILLISECOND, max: Duration::from_secs(10) })],
+        default: r#"response-timeout "50ms""#,
+        doc: "Maximum time that a request waits for a response that another instance has cached (`share \"responses\"`). \
+              Then it goes to the upstream. After three such waits in a row, requests do not wait until the store \
+              responds again.",
+        example: r#"response-timeout "20ms""#,
+        set: OptionSetter::Store(|store, values| store.response_timeout = values.time()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-bytes-max",
+        parameters: &[one("size", ValueKind::Size { min: 1 << 10, max: 8 << 20 })],
+        default: r#"response-bytes-max "1MiB""#,
+        doc: "Largest cached response that instances share, with its header fields. Larger ones stay with the instance.",
+        example: r#"response-bytes-max "256KiB""#,
+        set: OptionSetter::Store(|store, values| store.response_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {

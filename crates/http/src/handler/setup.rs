@@ -31,6 +31,7 @@ use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::observer::Observer;
+use crate::shared_cache::SharedCache;
 use crate::spawner::Spawner;
 use crate::spool::SpoolStore;
 use crate::upstream::{SharedUpstream, Upstream};
@@ -261,6 +262,8 @@ pub struct HandlerParts<'a> {
     pub spools: &'a Arc<SpoolStore>,
     /// Cache of responses on disk.
     pub disk: &'a Arc<DiskStore>,
+    /// Cache of responses that instances share.
+    pub shared_cache: &'a Arc<SharedCache>,
 }
 
 impl SharedSite {
@@ -285,6 +288,7 @@ impl SharedSite {
                 FileTree::new(files.clone(), runners, precedence, server_field, ranges_max, Arc::clone(store))
             })
         };
+        let tiers = (parts.disk, parts.shared_cache);
         let mut gateways: Vec<Arc<SharedGateway>> = Vec::new();
         let handlers: Vec<_> = site
             .routes
@@ -305,7 +309,7 @@ impl SharedSite {
                                 let reused = reused.and_then(|reused| reused.gateway(gateway));
                                 let precedence = Precedence::of(config, site, index);
                                 let place = |caching: &config::ResponseCaching| {
-                                    CachePlace::new(parts.disk, site, &route.path, caching, &gateway.forward)
+                                    CachePlace::new(tiers, site, &route.path, caching, &gateway.forward)
                                 };
                                 let shared = SharedGateway::new(gateway, config, precedence, parts, &place, reused)?;
                                 let shared = Arc::new(shared);
@@ -319,7 +323,7 @@ impl SharedSite {
                         let cache = |forward: &config::ForwardConfig| {
                             let caching = forward.cache.as_ref()?;
                             let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
-                            let place = Some(CachePlace::new(parts.disk, site, &route.path, caching, forward));
+                            let place = Some(CachePlace::new(tiers, site, &route.path, caching, forward));
                             let (caching, store) = (caching.clone(), Arc::clone(store));
                             let ranges_max = config.limits.ranges_max;
                             Some(SharedResponseCache::reuse(caching, forward, ranges_max, store, place, reused))

@@ -97,6 +97,8 @@ kinds! {
         Hit = "hit",
         /// A response stored on disk was served.
         DiskHit = "disk-hit",
+        /// A response of another instance was served.
+        SharedHit = "shared-hit",
         /// No stored response matched.
         Miss = "miss",
         /// The stored response was too old, and the upstream sent another.

@@ -8,8 +8,8 @@ pub use model::{
     BotCount, BotStatus, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus,
     DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount, InstanceStatus, LimitCount, LogStatus,
     ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus,
-    RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TimesStatus, TlsStatus,
-    UpstreamStatus, WorkerStatus,
+    RequestCount, ServerStatus, SharedCacheStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus,
+    TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

@@ -38,6 +38,9 @@ pub struct StatusReport {
     /// Cache of responses on disk, if there is one.
     #[serde(default)]
     pub disk_cache: Option<DiskCacheStatus>,
+    /// Cache of responses that instances share, if there is one.
+    #[serde(default)]
+    pub shared_cache: Option<SharedCacheStatus>,
     /// Memory that clients hold.
     pub client_memory: ClientMemoryStatus,
     /// Buffered content of requests and responses.
@@ -422,6 +425,30 @@ pub struct DiskCacheStatus {
     pub unwritten: u64,
     /// Responses evicted to keep the limits.
     pub evictions: u64,
+}
+
+/// Cache of responses that instances share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedCacheStatus {
+    /// True if responses are read from the store at present.
+    pub is_used: bool,
+    /// Responses read from the store and served.
+    pub hits: u64,
+    /// Responses that the store did not have.
+    pub misses: u64,
+    /// Responses that were not served, because a purge came after them, or may have.
+    pub purged: u64,
+    /// Values that are not whole, or not of Tailcoat.
+    pub damaged: u64,
+    /// Reads that requests did not wait for any longer.
+    pub timeouts: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Responses written.
+    pub written: u64,
+    /// Responses that were not written.
+    pub unwritten: u64,
 }
 
 /// Content of requests and responses that waits for a slow peer.

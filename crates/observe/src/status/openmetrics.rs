@@ -5,7 +5,8 @@
 use std::fmt::{Display, Write};
 
 use super::model::{
-    CertificateStatus, DiscoveryStatus, FtpStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus,
+    CertificateStatus, DiscoveryStatus, FtpStatus, SharedCacheStatus, StatusReport, StoreStatus, TimesStatus,
+    UpstreamStatus,
 };
 
 /// Format of the metrics.
@@ -336,6 +337,9 @@ fn write_caches(status: &StatusReport, text: &mut Text) {
             text.sample("_total", &[("reason", &reason)], count);
         }
     }
+    if let Some(shared) = &status.shared_cache {
+        write_shared_cache(shared, text);
+    }
     let memory = &status.client_memory;
     text.gauge("tailcoat_client_memory_bytes", "Memory held for clients.");
     text.sample("", &[], memory.held_bytes);
@@ -419,6 +423,27 @@ fn write_upstreams(status: &StatusReport, text: &mut Text) {
     for (upstream, server) in servers() {
         text.sample("_total", &[("upstream", &upstream.name), ("server", &server.name)], server.failures);
     }
+}
+
+fn write_shared_cache(shared: &SharedCacheStatus, text: &mut Text) {
+    text.gauge("tailcoat_shared_cache_up", "1 if responses are read from the cache that instances share, else 0.");
+    text.sample("", &[], u8::from(shared.is_used));
+    text.counter("tailcoat_shared_cache_reads", "Responses asked for in the cache that instances share.");
+    for (result, count) in [
+        ("hit", shared.hits),
+        ("miss", shared.misses),
+        ("purged", shared.purged),
+        ("damaged", shared.damaged),
+        ("timeout", shared.timeouts),
+    ] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+    text.counter("tailcoat_shared_cache_writes", "Responses for the cache that instances share.");
+    for (result, count) in [("written", shared.written), ("unwritten", shared.unwritten)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+    text.counter("tailcoat_shared_cache_errors", "Operations of the cache that instances share that failed.");
+    text.sample("_total", &[], shared.errors);
 }
 
 fn write_store(store: &StoreStatus, text: &mut Text) {
@@ -592,6 +617,7 @@ mod tests {
             has_counters: true,
             workers: vec![worker],
             sites: vec![site],
+            shared_cache: Some(SharedCacheStatus { is_used: true, purged: 4, written: 5, ..Default::default() }),
             store: Some(StoreStatus { errors: 3, age_ms: Some(1_500), skew_ms: Some(-2_000), ..Default::default() }),
             upstreams: vec![upstream],
             modules: vec![module],
@@ -614,6 +640,9 @@ mod tests {
             r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
             r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
             "tailcoat_store_up 1",
+            "tailcoat_shared_cache_up 1",
+            r#"tailcoat_shared_cache_reads_total{result="purged"} 4"#,
+            r#"tailcoat_shared_cache_writes_total{result="written"} 5"#,
             "tailcoat_store_errors_total 3",
             "tailcoat_store_lag_seconds 1.500000",
             "tailcoat_store_clock_skew_seconds -2",

@@ -25,6 +25,7 @@ pub(super) fn overview(
     lines.push(view.cache());
     lines.push(view.client_memory());
     lines.extend(view.disk_cache());
+    lines.extend(view.shared_cache());
     lines.extend(view.buffers());
     if status.has_counters {
         lines.extend(view.tls());
@@ -215,7 +216,7 @@ impl StatusText<'_> {
             bytes(cache.memory_bytes),
             bytes(cache.memory_bytes_max),
             percent(files),
-            percent(share(since(Some("hit")) + since(Some("disk-hit")), since(None))),
+            percent(share(since(Some("hit")) + since(Some("disk-hit")) + since(Some("shared-hit")), since(None))),
             self.rate(|status| status.object_cache.evictions),
         )
     }
@@ -229,6 +230,15 @@ impl StatusText<'_> {
     fn disk_cache(&self) -> Option<String> {
         let disk = self.status.disk_cache.as_ref()?;
         Some(format!("disk cache  {} responses, {}   hits {}", disk.entries, bytes(disk.bytes), disk.hits))
+    }
+
+    fn shared_cache(&self) -> Option<String> {
+        let shared = self.status.shared_cache.as_ref()?;
+        let away = if shared.is_used { "" } else { "   NOT USED: the store is away, or was not read yet" };
+        Some(format!(
+            "shared cache  hits {}, misses {}, purged {}   written {}{away}",
+            shared.hits, shared.misses, shared.purged, shared.written
+        ))
     }
 
     fn buffers(&self) -> Option<String> {

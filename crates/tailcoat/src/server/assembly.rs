@@ -28,6 +28,7 @@ use crate::object_cache::ObjectStore;
 use crate::observer::Observer;
 use crate::overload::SharedOverload;
 use crate::routing::rules::{AllRules, ChallengeSecret};
+use crate::shared_cache::SharedCache;
 use crate::spawner::Spawner;
 use crate::spool::{SpoolLimits, SpoolStore};
 use crate::tls::{AllTls, SiteTls, TicketKey, Tickets};
@@ -68,6 +69,8 @@ pub(super) struct Lasting {
     pub(super) spools: Arc<SpoolStore>,
     /// Cache of responses on disk.
     pub(super) disk: Arc<DiskStore>,
+    /// Cache of responses that instances share.
+    pub(super) shared_cache: Arc<SharedCache>,
     pub(super) access_log: LogHandle,
     pub(super) server_log: ServerLog,
     pub(super) tickets: Arc<Tickets>,
@@ -181,6 +184,7 @@ impl Assembly {
             spawner: lasting.spawner.get(),
             spools: &lasting.spools,
             disk: &lasting.disk,
+            shared_cache: &lasting.shared_cache,
         };
         let known = OnceCell::new();
         let mut sites: Vec<Arc<SharedSite>> = Vec::with_capacity(config.sites.len());
@@ -415,6 +419,7 @@ impl Lasting {
             access_log,
             spools: SpoolStore::new(server_log.clone()),
             disk: DiskStore::new(server_log.clone()),
+            shared_cache: Arc::default(),
             accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
             memory: Arc::default(),
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),

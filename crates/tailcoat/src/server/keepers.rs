@@ -127,6 +127,7 @@ impl Keepers {
         let keeps_cursor = config.cache.disk.is_some();
         let parts = FleetParts {
             tickets: Arc::clone(&lasting.tickets),
+            shared_cache: Arc::clone(&lasting.shared_cache),
             changes: self.shared_changes.clone(),
             observer: Arc::clone(&lasting.observer),
             log: lasting.server_log.clone(),

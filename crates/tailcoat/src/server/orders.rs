@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use super::Server;
 use super::explain::{self, ExplainedConfig};
-use super::fleet::{RolloutOrder, SharedChange};
+use super::fleet::{RolloutOrder, SharedChange, purges_of};
 use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, ConfigOrigin, LogLevel, log_format_from_text};
 use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest, ExplainQuestion};
-use crate::handler::response_cache::Purge;
 use crate::log::{LogTail, Tailed, event};
+use crate::shared_cache::CachePurge;
 
 /// Sends log records until the operator stops reading. Tells the operator when the log continues at a new process.
 async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watch::Receiver<bool>) {
@@ -72,6 +72,8 @@ impl Server {
             reply.report(ControlReport::Rejected(ANOTHER_SERVES.to_owned()));
             return;
         }
+        // Before the caches in memory, which may read the store at the same time.
+        purges_of(&order).into_iter().for_each(|purge| self.lasting.shared_cache.on_given(purge));
         if let Some(report) = self.change(&order) {
             if !matches!(report, ControlReport::Rejected(_)) {
                 self.keepers.publish(&order);
@@ -157,9 +159,7 @@ impl Server {
     /// Carries out an order that other instances may share; `None` for other orders.
     fn change(&self, order: &ControlOrder) -> Option<ControlReport> {
         Some(match order {
-            ControlOrder::PurgeCache { urls, prefixes, tags, all } => {
-                ControlReport::Purged(self.purge(urls, prefixes, tags, *all))
-            }
+            ControlOrder::PurgeCache { .. } => ControlReport::Purged(self.purge(&purges_of(order))),
             ControlOrder::Ban { client, seconds } => self.ban(client, Duration::from_secs(*seconds)),
             ControlOrder::Unban { client } => self.unban(client),
             ControlOrder::SetServers { upstream, servers } => report_of(self.set_servers(upstream, servers)),
@@ -190,7 +190,7 @@ impl Server {
             }
             SharedChange::Configure(change) => self.roll_out(change),
             SharedChange::Resync => {
-                let count = self.purge(&[], &[], &[], true);
+                let count = self.purge(&[CachePurge::All]);
                 if count == 0 {
                     return;
                 }
@@ -267,13 +267,9 @@ impl Server {
     }
 
     /// Removes responses from all caches; returns their number.
-    fn purge(&self, urls: &[String], prefixes: &[String], tags: &[String], all: bool) -> usize {
-        let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
-        let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
-        let tags = tags.iter().map(|tag| Purge::Tag(tag.as_bytes()));
-        let purges = urls.chain(prefixes).chain(tags).chain(all.then_some(Purge::All));
+    fn purge(&self, purges: &[CachePurge]) -> usize {
         let caches = || self.assembly.parts.sites.iter().flat_map(|site| site.response_caches());
-        purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
+        purges.iter().map(|purge| caches().map(|cache| cache.purge(purge.into())).sum::<usize>()).sum()
     }
 
     fn trace_quic(&self, client: &str) -> Result<LogTail, String> {

@@ -17,7 +17,7 @@ use wire::http::{Fields, Method, Request, Status};
 use super::flights::{FetchEnd, FetchWait, Joined, Ticket};
 use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look, write_selecting};
-use super::persistence::DiskLoad;
+use super::persistence::{FurtherTier, TierLoad};
 use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::CacheEntry;
@@ -25,8 +25,9 @@ use super::{Fetch, ResponseCacheInner};
 use crate::handler::forward::ACCEL_EXPIRES;
 use crate::handler::{Body, BuiltResponse, ClientGone, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::CachedObject;
+use crate::shared_cache::FetchStamp;
 
-/// Most responses that a request reads from disk: of its URL, of its variant, and again if they changed meanwhile.
+/// Most responses that a request reads from further tiers: of its URL, of its variant, and again if they changed meanwhile.
 const LOADS_MAX: u32 = 4;
 
 /// A fetched response, and the time of its reception.
@@ -34,6 +35,8 @@ pub(super) struct Fetched {
     pub(super) response: Box<BuiltResponse>,
     pub(super) reception: Reception,
     pub(super) now: Now,
+    /// Stamp of the fetch, for the cache that instances share.
+    pub(super) stamp: Option<FetchStamp>,
 }
 
 /// Purpose of a fetch.
@@ -56,22 +59,30 @@ impl ResponseCacheInner {
     ) -> Result<Response, ClientGone> {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
-        let (mut waited_for, mut loads) = (Vec::new(), 0);
+        let (mut waited_for, mut asked_for, mut loads) = (Vec::new(), Vec::new(), 0);
         loop {
             let routed = Routed { now: Now::read(), ..request.routed(false) };
             let look = self.look_up(&routed);
             let asked = self.asked(&routed.request);
             if look.is_miss() && loads < LOADS_MAX {
                 let key = self.keys.borrow().narrowest().to_vec();
-                if self.shared.is_on_disk(&key) {
+                if let Some(tier) = self.shared.further_tier(&key, asked_for == key, routed.now.monotonic_ms) {
                     loads += 1;
-                    match self.load_once(&request, &key, deadline).await? {
-                        DiskLoad::Stored => note(&request, "disk-hit"),
-                        DiskLoad::Alone(object) if self.suits(&routed.request, &object) => {
-                            note(&request, "disk-hit");
+                    let word = match tier {
+                        FurtherTier::Disk => "disk-hit",
+                        FurtherTier::Shared => "shared-hit",
+                    };
+                    let loaded = self.load_once(&request, &key, tier, deadline).await?;
+                    if tier == FurtherTier::Shared {
+                        asked_for = key;
+                    }
+                    match loaded {
+                        TierLoad::Stored => note(&request, word),
+                        TierLoad::Alone(object) if self.suits(&routed.request, &object) => {
+                            note(&request, word);
                             return Ok(self.respond_after(&routed, object, handling));
                         }
-                        DiskLoad::Alone(_) | DiskLoad::Missing => {}
+                        TierLoad::Alone(_) | TierLoad::Missing => {}
                     }
                     continue;
                 }
@@ -119,28 +130,34 @@ impl ResponseCacheInner {
         }
     }
 
-    /// Reads a response from disk, once for all requests that want it.
-    async fn load_once(&self, request: &OwnedRequest, key: &[u8], deadline: Instant) -> Result<DiskLoad, ClientGone> {
+    /// Reads a response from a further tier, once for all requests that want it.
+    async fn load_once(
+        &self,
+        request: &OwnedRequest,
+        key: &[u8],
+        tier: FurtherTier,
+        deadline: Instant,
+    ) -> Result<TierLoad, ClientGone> {
         match self.shared.flights.join(key, self.shared.config.collapse_max) {
             Joined::Waiting(waiting) => match self.wait(request, waiting, deadline).await? {
-                Ok(FetchEnd::Stored) => Ok(DiskLoad::Stored),
+                Ok(FetchEnd::Stored) => Ok(TierLoad::Stored),
                 // Does not fit into memory, so that each request reads it.
-                Ok(FetchEnd::NotStored) => Ok(self.load(key).await),
-                Ok(FetchEnd::Failed | FetchEnd::Abandoned) | Err(_) => Ok(DiskLoad::Missing),
+                Ok(FetchEnd::NotStored) => Ok(self.load(key, tier).await),
+                Ok(FetchEnd::Failed | FetchEnd::Abandoned) | Err(_) => Ok(TierLoad::Missing),
             },
-            Joined::TooMany => Ok(self.load(key).await),
+            Joined::TooMany => Ok(self.load(key, tier).await),
             Joined::First(ticket) => {
-                let loaded = self.load(key).await;
+                let loaded = self.load(key, tier).await;
                 if ticket.is_invalid() {
                     if let Some(object) = self.shared.store.peek(self.shared.id, key) {
                         self.shared.remove(&object);
                     }
-                    return Ok(DiskLoad::Missing);
+                    return Ok(TierLoad::Missing);
                 }
                 ticket.end(match &loaded {
-                    DiskLoad::Stored => FetchEnd::Stored,
-                    DiskLoad::Alone(_) => FetchEnd::NotStored,
-                    DiskLoad::Missing => FetchEnd::Abandoned,
+                    TierLoad::Stored => FetchEnd::Stored,
+                    TierLoad::Alone(_) => FetchEnd::NotStored,
+                    TierLoad::Missing => FetchEnd::Abandoned,
                 });
                 Ok(loaded)
             }
@@ -206,7 +223,7 @@ impl ResponseCacheInner {
     ) -> Result<Response, ClientGone> {
         let fetched = self.fetch(&request, &fetch, Fields::new()).await;
         note(&request, "bypass");
-        let Fetched { mut response, reception, now } = fetched?;
+        let Fetched { mut response, reception, now, .. } = fetched?;
         let routed = Routed { now, ..request.routed(false) };
         let method = routed.request.method();
         if invalidates(method, response.status) {
@@ -226,11 +243,11 @@ impl ResponseCacheInner {
         fetch: &Rc<dyn Fetch>,
         changes: Fields,
     ) -> Result<Fetched, ClientGone> {
-        let sent_ms = Now::read().monotonic_ms;
+        let (sent_ms, stamp) = (Now::read().monotonic_ms, self.shared.stamp());
         let response = Rc::clone(fetch).fetch(Rc::clone(request), changes).await?;
         let now = Now::read();
         let delay_ms = now.monotonic_ms.saturating_sub(sent_ms);
-        Ok(Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now })
+        Ok(Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now, stamp })
     }
 
     /// Fetches a response or validates the stale one, and stores the result if allowed.
@@ -279,10 +296,10 @@ impl ResponseCacheInner {
         key: &[u8],
         reason: &str,
     ) -> Response {
-        let Fetched { mut response, reception, now } = fetched;
+        let Fetched { mut response, reception, now, stamp } = fetched;
         let routed = Routed { now, ..request.routed(false) };
         let mut handling = format!("fwd={reason}; fwd-status={}", response.status);
-        let entry = self.entry(&routed, &response, reception).filter(|_| self.fits(&response.body));
+        let entry = self.entry(&routed, &response, reception, stamp).filter(|_| self.fits(&response.body));
         match (entry, ticket) {
             // A fetch without a ticket stores nothing: it would miss an invalidation in the meantime.
             (Some(_), None) => {}
@@ -323,7 +340,13 @@ impl ResponseCacheInner {
     }
 
     /// Builds the storable part of a response; `None` if it may not be stored.
-    fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<CacheEntry> {
+    fn entry(
+        &self,
+        routed: &Routed<'_>,
+        response: &BuiltResponse,
+        reception: Reception,
+        stamp: Option<FetchStamp>,
+    ) -> Option<CacheEntry> {
         // A response of our own does not come from the upstream.
         response
             .forwarded
@@ -337,7 +360,7 @@ impl ResponseCacheInner {
         let known = (status, fields, &directives);
         let stored = storage(&routed.request, &asked, known, &defaults, reception, routed.now.monotonic_ms).ok()?;
         let fields = self.fields_to_store(fields, &directives, reception.unix_seconds)?;
-        Some(CacheEntry { status, fields, stored })
+        Some(CacheEntry { status, fields, stored, stamp })
     }
 
     /// Defaults for a response without caching fields. A default lifetime applies only if the upstream reads the URL

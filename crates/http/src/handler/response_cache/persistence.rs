@@ -1,11 +1,12 @@
-//! Second tier: stored responses on disk, which survive restarts.
+//! Further tiers: stored responses on disk, which survive restarts, and in a store that instances share.
 //!
-//! Each stored response is written to disk as well. A response that memory no longer has is read back into memory, under
-//! the ticket of a fetch, and then served from there. Removals apply to the disk first: what is read at the same time is
-//! then found to be outdated.
+//! Each stored response is written to both as well. A response that memory does not have is read back into memory, under
+//! the ticket of a fetch, and then served from there. Removals apply to the further tiers first: what is read at the same time
+//! is then found to be outdated.
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use wire::http::caching::{CacheTag, StoredResponseMeta};
@@ -17,9 +18,18 @@ use crate::config::{ForwardConfig, PathPattern, ResponseCaching, SiteConfig};
 use crate::disk_cache::{DiskCache, DiskStore, EntryName, EntryTest, EntryText};
 use crate::handler::Now;
 use crate::object_cache::{Blocking, CachedObject, Object, Variant};
+use crate::shared_cache::{FetchStamp, SharedCache, SharedEntry, SharedText};
 
-/// Result of reading a response from disk.
-pub(super) enum DiskLoad {
+/// Tier below memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FurtherTier {
+    Disk,
+    /// Store that instances share.
+    Shared,
+}
+
+/// Result of reading a response from a further tier.
+pub(super) enum TierLoad {
     /// The response is in memory now.
     Stored,
     /// A response for one request, because memory has no room for it.
@@ -34,10 +44,11 @@ const META_VERSION: u8 = 2;
 /// Longest list in properties, against damage that a checksum does not find.
 const LIST_MAX: u32 = 100_000;
 
-/// Place of a response cache on disk.
+/// Place of a response cache on disk and in the store that instances share.
 #[derive(Clone, Debug)]
 pub struct CachePlace {
     store: Arc<DiskStore>,
+    shared: Arc<SharedCache>,
     /// Beginning of all keys: a hash of what makes stored responses of a configuration valid for another one.
     namespace: Box<[u8]>,
 }
@@ -45,7 +56,7 @@ pub struct CachePlace {
 impl CachePlace {
     /// Place of the cache for these paths of a site.
     pub fn new(
-        store: &Arc<DiskStore>,
+        (store, shared): (&Arc<DiskStore>, &Arc<SharedCache>),
         site: &SiteConfig,
         path: &PathPattern,
         caching: &ResponseCaching,
@@ -57,7 +68,7 @@ impl CachePlace {
             site.names, site.listen
         );
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, meaning.as_bytes());
-        Self { store: Arc::clone(store), namespace: digest.as_ref()[..16].into() }
+        Self { store: Arc::clone(store), shared: Arc::clone(shared), namespace: digest.as_ref()[..16].into() }
     }
 
     fn key(&self, key: &[u8]) -> Vec<u8> {
@@ -72,20 +83,41 @@ impl SharedResponseCache {
         Some((place.store.get()?, place))
     }
 
-    /// True if the disk has a response with this key.
-    pub(super) fn is_on_disk(&self, key: &[u8]) -> bool {
-        self.disk().is_some_and(|(disk, place)| disk.find(EntryName::of(&place.key(key))).is_some())
+    /// Cache that instances share, if there is one.
+    fn shared_tier(&self) -> Option<&CachePlace> {
+        self.place.as_ref().filter(|place| place.shared.is_on())
     }
 
-    /// Removes a stored response from disk and memory.
+    /// Stamp of a fetch that begins now, for the cache that instances share.
+    pub(super) fn stamp(&self) -> Option<FetchStamp> {
+        self.shared_tier()?.shared.stamp()
+    }
+
+    /// Tier that has a response with this key, or may have. `asked`: the store of instances was asked.
+    pub(super) fn further_tier(&self, key: &[u8], was_asked: bool, now_ms: u64) -> Option<FurtherTier> {
+        if self.disk().is_some_and(|(disk, place)| disk.find(EntryName::of(&place.key(key))).is_some()) {
+            return Some(FurtherTier::Disk);
+        }
+        let place = self.shared_tier().filter(|_| !was_asked)?;
+        (place.shared.is_usable() && !self.uncacheable.has(key, now_ms)).then_some(FurtherTier::Shared)
+    }
+
+    /// Removes a stored response from all tiers.
     pub(super) fn remove(&self, object: &Object) {
-        self.remove_from_disk(&[object.path()]);
+        self.remove_from_tiers(&[object.path()]);
         self.store.remove(object);
     }
 
-    /// Removes responses from disk. Returns the removal of their files, which goes on if it is dropped; `None` if there
-    /// are none.
-    pub(super) fn remove_from_disk(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
+    /// Removes responses from the further tiers. Returns the removal of their files, which goes on if it is dropped; `None` if
+    /// there are none.
+    pub(super) fn remove_from_tiers(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
+        if let Some(place) = self.shared_tier() {
+            keys.iter().for_each(|key| place.shared.remove(&place.key(key)));
+        }
+        self.remove_from_disk(keys)
+    }
+
+    fn remove_from_disk(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
         let (disk, place) = self.disk()?;
         let names = keys.iter().map(|key| EntryName::of(&place.key(key)));
         let names: Vec<_> = names.filter(|name| disk.remove(*name)).collect();
@@ -102,8 +134,12 @@ impl SharedResponseCache {
         disk.remove_matching(&test).into_iter().map(|key| key[length..].into()).collect()
     }
 
-    /// Writes a stored response to disk, in a thread that may wait.
-    pub(super) fn persist(&self, object: &Object) {
+    /// Writes a stored response to the further tiers, in threads that may wait. The stamp is that of its fetch; without one,
+    /// other instances do not get it.
+    pub(super) fn persist(&self, object: &Object, stamp: Option<FetchStamp>) {
+        if let (Some(place), Some(stamp)) = (self.shared_tier(), stamp) {
+            share(place, object, stamp);
+        }
         let Some((disk, place)) = self.disk() else { return };
         let Some(stored) = object.response().filter(|_| !object.is_dead()) else { return };
         let key = place.key(object.path());
@@ -117,36 +153,88 @@ impl SharedResponseCache {
             }
             return;
         };
-        let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref());
+        let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref(), 0);
         drop(tokio::task::spawn_blocking(move || {
             pending.write(EntryText { key: &key, labels: &tags }, &meta, &content);
         }));
     }
 }
 
+/// Gives a response to the other instances, if it stays fresh for a while.
+fn share(place: &CachePlace, object: &Object, stamp: FetchStamp) {
+    let Some(stored) = object.response().filter(|_| !object.is_dead()) else { return };
+    let Some(skew_ms) = place.shared.skew_ms() else { return };
+    let fresh_ms = stored.stored.remaining_ms(Now::read().monotonic_ms);
+    if stored.stored.is_no_cache || fresh_ms <= 0 {
+        return;
+    }
+    let text = SharedText { key: place.key(object.path()), labels: CacheTag::write_all(&stored.fields) };
+    let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref(), skew_ms);
+    place.shared.write(text, meta, content_of(object), stamp, Duration::from_millis(fresh_ms.unsigned_abs()));
+}
+
 impl ResponseCacheInner {
-    /// Reads a response from disk into memory.
-    pub(super) async fn load(&self, key: &[u8]) -> DiskLoad {
+    /// Reads a response from a further tier into memory.
+    pub(super) async fn load(&self, key: &[u8], tier: FurtherTier) -> TierLoad {
+        match tier {
+            FurtherTier::Disk => self.load_from_disk(key).await,
+            FurtherTier::Shared => self.load_shared(key).await,
+        }
+    }
+
+    /// Reads a response of another instance into memory. Stale ones are left to a fetch.
+    async fn load_shared(&self, key: &[u8]) -> TierLoad {
         let shared = &self.shared;
-        let Some((disk, place)) = shared.disk() else { return DiskLoad::Missing };
+        let Some(place) = shared.shared_tier() else { return TierLoad::Missing };
+        let (full, test) = (place.key(key), shared.purge_test(key));
+        let Some(entry) = place.shared.read(full.clone(), Arc::clone(&test)).await else { return TierLoad::Missing };
+        if shared.store.peek(shared.id, key).is_some() {
+            return TierLoad::Stored;
+        }
+        let SharedEntry { meta, content, skew_ms, .. } = &entry;
+        let Some((status, fields, stored, variant)) = read_meta(meta, *skew_ms) else {
+            place.shared.on_damaged();
+            return TierLoad::Missing;
+        };
+        if stored.is_no_cache || stored.remaining_ms(Now::read().monotonic_ms) <= 0 {
+            return TierLoad::Missing;
+        }
+        let Some((reserved, is_stored)) = shared.reserve(content.len() as u64) else { return TierLoad::Missing };
+        let content = reserved.hold(Bytes::clone(content));
+        let parts = object_parts(CacheEntry { status, fields, stored, stamp: None }, content, variant, shared);
+        let object = match is_stored {
+            true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
+            false => Rc::new(CachedObject { object: shared.store.lone(shared.id, key, parts) }),
+        };
+        if !place.shared.is_current(&full, &entry, &test) {
+            // Purged while it was read.
+            shared.store.remove(&object.object);
+            return TierLoad::Missing;
+        }
+        if object.object.is_dead() { TierLoad::Alone(object) } else { TierLoad::Stored }
+    }
+
+    async fn load_from_disk(&self, key: &[u8]) -> TierLoad {
+        let shared = &self.shared;
+        let Some((disk, place)) = shared.disk() else { return TierLoad::Missing };
         let full = place.key(key);
         let name = EntryName::of(&full);
-        let Some(file_bytes) = disk.find(name) else { return DiskLoad::Missing };
+        let Some(file_bytes) = disk.find(name) else { return TierLoad::Missing };
         // Counted before it is read: many requests may read large responses at the same time.
-        let Some((reserved, is_stored)) = shared.reserve(file_bytes) else { return DiskLoad::Missing };
+        let Some((reserved, is_stored)) = shared.reserve(file_bytes) else { return TierLoad::Missing };
         let of_thread = Arc::clone(&disk);
         let read = Blocking::spawn(move || of_thread.read(name, &full, file_bytes)).await;
-        let Ok(Some(entry)) = read else { return DiskLoad::Missing };
+        let Ok(Some(entry)) = read else { return TierLoad::Missing };
         if shared.store.peek(shared.id, key).is_some() {
-            return DiskLoad::Stored;
+            return TierLoad::Stored;
         }
-        let Some((status, fields, stored, variant)) = read_meta(&entry.meta) else {
+        let Some((status, fields, stored, variant)) = read_meta(&entry.meta, 0) else {
             // Of another version.
             drop(shared.remove_from_disk(&[key]));
-            return DiskLoad::Missing;
+            return TierLoad::Missing;
         };
         let content = reserved.hold(Bytes::clone(&entry.content));
-        let parts = object_parts(CacheEntry { status, fields, stored }, content, variant, shared);
+        let parts = object_parts(CacheEntry { status, fields, stored, stamp: None }, content, variant, shared);
         let object = match is_stored {
             true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
             // Memory is full, also with content that clients still read.
@@ -155,19 +243,25 @@ impl ResponseCacheInner {
         if !disk.is_current(name, &entry) {
             // Removed or replaced while it was read.
             shared.store.remove(&object.object);
-            return DiskLoad::Missing;
+            return TierLoad::Missing;
         }
-        if object.object.is_dead() { DiskLoad::Alone(object) } else { DiskLoad::Stored }
+        if object.object.is_dead() { TierLoad::Alone(object) } else { TierLoad::Stored }
     }
 }
 
-/// Properties of a response, with times of the wall clock.
-fn write_meta(status: Status, fields: &Fields, stored: &StoredResponseMeta, variant: Option<&Variant>) -> Vec<u8> {
+/// Properties of a response, with times of a clock that is this much behind the own.
+fn write_meta(
+    status: Status,
+    fields: &Fields,
+    stored: &StoredResponseMeta,
+    variant: Option<&Variant>,
+    skew_ms: i64,
+) -> Vec<u8> {
     let mut out = vec![META_VERSION];
     let now = Now::read();
     out.extend_from_slice(&status.code().to_le_bytes());
     let age_ms = (now.monotonic_ms as i64).saturating_sub(stored.born_ms);
-    out.extend_from_slice(&((now.unix_us / 1_000) as i64).saturating_sub(age_ms).to_le_bytes());
+    out.extend_from_slice(&((now.unix_us / 1_000) as i64).saturating_sub(age_ms).saturating_sub(skew_ms).to_le_bytes());
     for seconds in [stored.lifetime_seconds, stored.stale_while_revalidate_seconds, stored.stale_if_error_seconds] {
         out.extend_from_slice(&seconds.to_le_bytes());
     }
@@ -196,8 +290,8 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Reads properties; `None` if they are not as this version writes them.
-fn read_meta(mut meta: &[u8]) -> Option<(Status, Fields, StoredResponseMeta, Option<Variant>)> {
+/// Reads properties with times of a clock that is this much behind the own; `None` if they are not as this version writes them.
+fn read_meta(mut meta: &[u8], skew_ms: i64) -> Option<(Status, Fields, StoredResponseMeta, Option<Variant>)> {
     let input = &mut meta;
     if take::<1>(input)? != [META_VERSION] {
         return None;
@@ -209,7 +303,7 @@ fn read_meta(mut meta: &[u8]) -> Option<(Status, Fields, StoredResponseMeta, Opt
     let [flags] = take::<1>(input)?;
     let now = Now::read();
     // If the clock was set back, the response counts as new, not as one from the future.
-    let age_ms = ((now.unix_us / 1_000) as i64).saturating_sub(born_unix_ms).max(0);
+    let age_ms = ((now.unix_us / 1_000) as i64).saturating_sub(skew_ms).saturating_sub(born_unix_ms).max(0);
     let stored = StoredResponseMeta {
         born_ms: (now.monotonic_ms as i64).saturating_sub(age_ms),
         lifetime_seconds,
@@ -269,18 +363,18 @@ mod tests {
             forbids_stale: true,
         };
         let variant = Variant { names: [b"accept"[..].into()].into(), selecting: b"x\0"[..].into(), set: 7 };
-        for variant in [None, Some(variant)] {
-            let meta = write_meta(Status::NOT_FOUND, &fields, &stored, variant.as_ref());
-            let (status, read, times, selected) = read_meta(&meta).unwrap();
+        for (variant, skew_ms) in [(None, 0), (Some(variant.clone()), 0), (Some(variant), 120_000)] {
+            let meta = write_meta(Status::NOT_FOUND, &fields, &stored, variant.as_ref(), skew_ms);
+            let (status, read, times, selected) = read_meta(&meta, skew_ms).unwrap();
             assert_eq!((status, selected), (Status::NOT_FOUND, variant));
             assert!(read.iter().eq(fields.iter()));
             assert!((times.born_ms - stored.born_ms).abs() < 1_000, "{times:?}");
             assert_eq!(StoredResponseMeta { born_ms: stored.born_ms, ..times }, stored);
             for end in 0..meta.len() {
-                assert!(read_meta(&meta[..end]).is_none(), "{end}");
+                assert!(read_meta(&meta[..end], 0).is_none(), "{end}");
             }
-            assert!(read_meta(&[&meta[..], b"x"].concat()).is_none());
-            assert!(read_meta(&[&[META_VERSION + 1], &meta[1..]].concat()).is_none());
+            assert!(read_meta(&[&meta[..], b"x"].concat(), 0).is_none());
+            assert!(read_meta(&[&[META_VERSION + 1], &meta[1..]].concat(), 0).is_none());
         }
     }
 }

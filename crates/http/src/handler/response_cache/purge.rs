@@ -4,9 +4,12 @@ use memchr::memchr;
 use wire::http::caching::CacheTag;
 use wire::http::path;
 
+use std::sync::Arc;
+
 use super::SharedResponseCache;
 use super::key::{SCHEME, split_target, url_of_key};
 use crate::object_cache::Object;
+use crate::shared_cache::{CachePurge, PurgeTest};
 
 /// Responses to purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +24,67 @@ pub enum Purge<'a> {
     All,
 }
 
+/// Test for responses that a purge removes.
+#[derive(Clone, Debug)]
+enum PurgeMatcher {
+    /// URL in normal form.
+    Url(Vec<u8>),
+    /// Beginning of URLs in normal form; all have an empty one.
+    Prefix(Vec<u8>),
+    Tag(CacheTag),
+}
+
+impl PurgeMatcher {
+    /// True for responses with this key and these written tags.
+    fn matches(&self, key: &[u8], tags: &[u8]) -> bool {
+        match self {
+            Self::Url(url) => normal_form(url_of_key(key)) == *url,
+            Self::Prefix(prefix) => prefix.is_empty() || normal_form(url_of_key(key)).starts_with(prefix),
+            Self::Tag(tag) => tag.is_written_in(tags),
+        }
+    }
+}
+
+impl<'a> From<&'a CachePurge> for Purge<'a> {
+    fn from(purge: &'a CachePurge) -> Self {
+        match purge {
+            CachePurge::Url(url) => Self::Url(url.as_bytes()),
+            CachePurge::Prefix(prefix) => Self::Prefix(prefix.as_bytes()),
+            CachePurge::Tag(tag) => Self::Tag(tag.as_bytes()),
+            CachePurge::All => Self::All,
+        }
+    }
+}
+
 impl SharedResponseCache {
     /// Removes responses from memory and disk, and keeps fetches in progress from storing theirs; returns the number
     /// removed. Waits for the disk.
     pub fn purge(&self, which: Purge<'_>) -> usize {
-        let wanted = match which {
-            Purge::Url(url) | Purge::Prefix(url) => normal_form(&self.as_key(url)),
-            Purge::Tag(tag) => return self.purge_tag(CacheTag::of(tag)),
-            Purge::All => Vec::new(),
-        };
-        let is_prefix = !matches!(which, Purge::Url(_));
-        let matches = move |key: &[u8]| match is_prefix {
-            // All responses have an empty prefix.
-            true => wanted.is_empty() || normal_form(url_of_key(key)).starts_with(&wanted),
-            false => normal_form(url_of_key(key)) == wanted,
-        };
+        let matcher = self.matcher(which);
+        if let PurgeMatcher::Tag(tag) = matcher {
+            return self.purge_tag(tag);
+        }
+        let matches = move |key: &[u8]| matcher.matches(key, &[]);
         // In this order, so that a response stored or read in between is removed.
         self.flights.invalidate(&matches);
         let of_disk = matches.clone();
         let on_disk = self.purge_disk(move |key, _| of_disk(key));
         self.count_disk_alone(&on_disk) + self.store.remove_matching(self.id, matches)
+    }
+
+    fn matcher(&self, which: Purge<'_>) -> PurgeMatcher {
+        match which {
+            Purge::Url(url) => PurgeMatcher::Url(normal_form(&self.as_key(url))),
+            Purge::Prefix(url) => PurgeMatcher::Prefix(normal_form(&self.as_key(url))),
+            Purge::Tag(tag) => PurgeMatcher::Tag(CacheTag::of(tag)),
+            Purge::All => PurgeMatcher::Prefix(Vec::new()),
+        }
+    }
+
+    /// Test whether a purge is for the response with this key.
+    pub(super) fn purge_test(self: &Arc<Self>, key: &[u8]) -> PurgeTest {
+        let (cache, key) = (Arc::clone(self), key.to_vec());
+        Arc::new(move |purge, tags| cache.matcher(purge.into()).matches(&key, tags))
     }
 
     fn purge_tag(&self, tag: CacheTag) -> usize {

@@ -20,6 +20,7 @@ use crate::handler::forward::ACCEL_EXPIRES;
 use crate::object_cache::{
     CacheLookup, CachedObject, Codings, Object, ObjectContent, ObjectOrigin, ObjectParts, StoredResponse, Variant,
 };
+use crate::shared_cache::FetchStamp;
 use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
 
@@ -30,6 +31,8 @@ pub(super) struct CacheEntry {
     /// Fields as they are stored.
     pub(super) fields: Fields,
     pub(super) stored: StoredResponseMeta,
+    /// Stamp of the fetch, for the cache that instances share.
+    pub(super) stamp: Option<FetchStamp>,
 }
 
 impl ResponseCacheInner {
@@ -82,6 +85,7 @@ impl ResponseCacheInner {
         self.shared.key_rules.write_key(routed, &mut key);
         self.shared.uncacheable.forget(&key);
         let variant = self.variant(&routed.request, &entry.fields, &mut key, routed.now.monotonic_ms);
+        let stamp = entry.stamp.clone();
         let parts = object_parts(entry, content, variant, &self.shared);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         let is_outdated = || object.object.response().is_some_and(|response| ticket.is_outdated(&response.fields));
@@ -90,7 +94,7 @@ impl ResponseCacheInner {
             self.shared.remove(&object.object);
             return (object, FetchEnd::NotStored);
         }
-        self.shared.persist(&object.object);
+        self.shared.persist(&object.object, stamp);
         if is_outdated() {
             self.shared.remove(&object.object);
             return (object, FetchEnd::NotStored);
@@ -102,10 +106,11 @@ impl ResponseCacheInner {
     /// unchanged. If it was invalidated meanwhile, nothing is stored.
     pub(super) fn store_again(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
+        let stamp = entry.stamp.clone();
         let mut parts = object_parts(entry, content_of(object), variant, &self.shared);
         reuse_codings(&mut parts, object);
         let object = self.cache.adopt(self.shared.store.replace(object, parts));
-        self.shared.persist(&object.object);
+        self.shared.persist(&object.object, stamp);
         object
     }
 
@@ -164,7 +169,7 @@ impl ResponseCacheInner {
         let mut over_tls = url.to_vec();
         shared.key_rules.write_override(b"x-forwarded-proto", b"https", true, &mut over_tls);
         let keys = [key, url, &over_tls];
-        let removal = shared.remove_from_disk(&keys);
+        let removal = shared.remove_from_tiers(&keys);
         for key in keys {
             if let Some(object) = shared.store.peek(shared.id, key) {
                 shared.store.remove(&object);
@@ -246,7 +251,7 @@ pub(super) fn object_parts(
     variant: Option<Variant>,
     shared: &SharedResponseCache,
 ) -> ObjectParts {
-    let CacheEntry { status, fields, stored } = entry;
+    let CacheEntry { status, fields, stored, .. } = entry;
     let compression = shared.compression();
     let length = content.len() as u64;
     let is_compressed = compression.is_some_and(|settings| is_compressed(status, &fields, Some(length), &settings));

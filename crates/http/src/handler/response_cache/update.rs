@@ -17,6 +17,7 @@ use super::store::{CacheEntry, content_of};
 use crate::config::SetCookie;
 use crate::handler::{BuiltResponse, Response, Routed};
 use crate::object_cache::{CacheLookup, CachedObject, Object};
+use crate::shared_cache::FetchStamp;
 
 /// Result of a validation.
 pub(super) struct Update {
@@ -48,7 +49,7 @@ impl ResponseCacheInner {
         if !is_update_of(stored, fields) {
             return None;
         }
-        let when = (fetched.reception, fetched.now.monotonic_ms);
+        let when = (fetched.reception, fetched.now.monotonic_ms, fetched.stamp.clone());
         let update = self.update(&routed.request, &stale.object, fields, when)?;
         let is_named = is_same_representation(stored, fields);
         let is_proved = match update.effect {
@@ -134,7 +135,7 @@ impl ResponseCacheInner {
                 let mut head = request.head.clone();
                 head.method = Method::Get;
                 let get = Request { head: &head, bytes: request.bytes };
-                match self.update(&get, object, &fields, (reception, now_ms)) {
+                match self.update(&get, object, &fields, (reception, now_ms, None)) {
                     Some(Update { effect: Effect::Freshen, entry, .. }) => drop(self.store_again(object, entry)),
                     Some(Update { effect: Effect::Leave, .. }) | None => {}
                     // No ticket was held: the URL may have been invalidated meanwhile, so a new place is not safe.
@@ -150,7 +151,7 @@ impl ResponseCacheInner {
         request: &Request<'_>,
         stale: &Object,
         fields: &Fields,
-        (reception, now_ms): (Reception, u64),
+        (reception, now_ms, stamp): (Reception, u64, Option<FetchStamp>),
     ) -> Option<Update> {
         let (stored, status) = (stale.response()?, stale.identity().status);
         let own = self.shared.directives(fields);
@@ -177,7 +178,9 @@ impl ResponseCacheInner {
             Ok(_) => Effect::Freshen,
         };
         let entry = match (effect, found, self.fields_to_store(&updated, &directives, reception.unix_seconds)) {
-            (Effect::Freshen | Effect::Narrow, Ok(stored), Some(fields)) => CacheEntry { status, fields, stored },
+            (Effect::Freshen | Effect::Narrow, Ok(stored), Some(fields)) => {
+                CacheEntry { status, fields, stored, stamp }
+            }
             (_, _, fields) => {
                 let stored = StoredResponseMeta {
                     born_ms: now_ms as i64,
@@ -185,7 +188,7 @@ impl ResponseCacheInner {
                     is_no_cache: true,
                     ..stored.stored
                 };
-                CacheEntry { status, fields: fields.unwrap_or(updated), stored }
+                CacheEntry { status, fields: fields.unwrap_or(updated), stored, stamp: None }
             }
         };
         Some(Update { effect, entry, cookies })

@@ -3,6 +3,7 @@
 use tailcoat_fleet::FleetEvent;
 
 use crate::control::ControlOrder;
+use crate::shared_cache::CachePurge;
 
 /// Order as an event.
 pub(super) struct Publication {
@@ -26,6 +27,15 @@ pub(super) fn is_shared(order: &ControlOrder) -> bool {
             | ControlOrder::SetRateLimit { .. }
             | ControlOrder::DrainServer { .. }
     )
+}
+
+/// Purges of an order, one by one.
+pub(crate) fn purges_of(order: &ControlOrder) -> Vec<CachePurge> {
+    let ControlOrder::PurgeCache { urls, prefixes, tags, all } = order else { return Vec::new() };
+    let urls = urls.iter().cloned().map(CachePurge::Url);
+    let prefixes = prefixes.iter().cloned().map(CachePurge::Prefix);
+    let tags = tags.iter().cloned().map(CachePurge::Tag);
+    urls.chain(prefixes).chain(tags).chain(all.then_some(CachePurge::All)).collect()
 }
 
 /// Event for an order; `None` for orders that are not shared.

@@ -8,6 +8,7 @@ mod changes;
 mod kept_config;
 mod limits;
 mod lists;
+mod responses;
 mod rollouts;
 mod thread;
 
@@ -20,6 +21,8 @@ use tailcoat_store::StoreCounts;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+pub(super) use self::changes::purges_of;
+use self::responses::SharedResponses;
 pub(super) use self::rollouts::RolloutOrder;
 use self::thread::{LEAVE_LIMIT, StoreThread};
 use crate::config::{SharedState, StoreConfig};
@@ -28,6 +31,7 @@ use crate::known_clients::{Bans, SiteLists};
 use crate::log::ServerLog;
 use crate::observer::Observer;
 use crate::routing::rules::SharedTables;
+use crate::shared_cache::SharedCache;
 use crate::status::StoreStatus;
 use crate::tls::Tickets;
 
@@ -45,6 +49,7 @@ pub(super) enum SharedChange {
 /// Parts of the server that the thread uses.
 pub(super) struct FleetParts {
     pub(super) tickets: Arc<Tickets>,
+    pub(super) shared_cache: Arc<SharedCache>,
     /// Receiver of changes of other instances.
     pub(super) changes: UnboundedSender<SharedChange>,
     pub(super) observer: Arc<Observer>,
@@ -63,6 +68,8 @@ pub(super) struct FleetHandle {
     commands: Option<UnboundedSender<Command>>,
     /// Disconnected when the thread ends.
     ended: Receiver<()>,
+    /// Use of the store for cached responses.
+    _responses: Option<SharedResponses>,
 }
 
 /// Command to the thread.
@@ -91,10 +98,12 @@ impl FleetHandle {
     /// The thread cannot be created, or a file of the configuration cannot be read.
     pub(super) fn start(config: &StoreConfig, keeps_cursor: bool, parts: FleetParts) -> io::Result<Self> {
         let (commands, receiver) = unbounded_channel();
+        let has_responses = config.has(SharedState::Responses);
+        let responses = has_responses.then(|| SharedResponses::start(config, &parts.shared_cache)).transpose()?;
         let thread = StoreThread::new(config, keeps_cursor, parts)?;
         let (alive, ended) = channel();
         thread.spawn(receiver, alive)?;
-        Ok(Self { config: config.clone(), commands: Some(commands), ended })
+        Ok(Self { config: config.clone(), commands: Some(commands), ended, _responses: responses })
     }
 
     /// True if the thread serves this configuration.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::bans::SharedBans;
-use super::changes::{order_of, publication};
+use super::changes::{order_of, publication, purges_of};
 use super::kept_config::KeptConfig;
 use super::limits::{Charged, SharedLimits, charge};
 use super::lists::SharedLists;
@@ -28,6 +28,7 @@ use crate::config::{SharedState, StoreConfig, read_regular, state_directory};
 use crate::control::ControlReport;
 use crate::log::{ServerLog, event};
 use crate::observer::Observer;
+use crate::shared_cache::SharedCache;
 use crate::status::{InstanceStatus, StoreStatus};
 use crate::tls::{TicketKey, Tickets, write_private};
 
@@ -60,6 +61,8 @@ pub(super) struct StoreThread {
     /// Configuration of a rollout that the next process begins with, if the instance takes part in rollouts.
     kept_config: Option<KeptConfig>,
     tickets: Arc<Tickets>,
+    /// Cache that instances share, which must know all purges.
+    shared_cache: Arc<SharedCache>,
     changes: UnboundedSender<SharedChange>,
     observer: Arc<Observer>,
     log: ServerLog,
@@ -70,11 +73,13 @@ pub(super) struct StoreThread {
     shown_at: Option<Instant>,
     /// True if the latest operation failed and the log says so.
     is_away: bool,
+    /// True if the latest reply says that the store has no further event.
+    is_at_end: bool,
 }
 
 impl StoreThread {
     pub(super) fn new(config: &StoreConfig, keeps_cursor: bool, parts: FleetParts) -> io::Result<Self> {
-        let FleetParts { tickets, changes, observer, log } = parts;
+        let FleetParts { tickets, shared_cache, changes, observer, log } = parts;
         let store = tailcoat_store::open(config).map_err(io::Error::other)?;
         let place = config.place.as_ref().map(ToString::to_string).unwrap_or_default();
         let cursor_file = state_directory().filter(|_| keeps_cursor).map(|directory| {
@@ -112,6 +117,7 @@ impl StoreThread {
             cursor_file,
             kept_config,
             tickets,
+            shared_cache,
             changes,
             observer,
             log,
@@ -121,6 +127,7 @@ impl StoreThread {
             saved_at: None,
             shown_at: None,
             is_away: false,
+            is_at_end: false,
         })
     }
 
@@ -170,6 +177,7 @@ impl StoreThread {
                     }
                 }
             }
+            self.inform_cache();
             self.save_cursor();
             self.show();
             if let Some(batch) = limits.collect() {
@@ -221,6 +229,7 @@ impl StoreThread {
                 Some(done) = operations.join_next(), if !operations.is_empty() => {
                     if let Ok((part, result)) = done {
                         self.report(&result);
+                        self.is_at_end |= part == MemberPart::Events && matches!(result, Ok(StoreReply::Entry(None)));
                         let result: StoreResult = result.map_err(|_| UnknownOutcome);
                         self.member.handle_reply(self.start.elapsed(), unix_ms(), part, result);
                     }
@@ -255,6 +264,11 @@ impl StoreThread {
             Action::Request(part, request) => return Some((part, request)),
             Action::Apply(event) => {
                 if let Some(order) = order_of(&event, unix_ms()) {
+                    // Before the caches in memory, which may read the store at the same time.
+                    for purge in purges_of(&order) {
+                        let next = self.member.cursor().map_or(u64::MAX, |cursor| cursor.next);
+                        self.shared_cache.on_heard(next, purge);
+                    }
                     // The main thread has ended, if nothing receives it.
                     let _ = self.changes.send(SharedChange::Order(order));
                 }
@@ -265,7 +279,11 @@ impl StoreThread {
                     kept.write(change);
                 }
             }
-            Action::Resync => _ = self.changes.send(SharedChange::Resync),
+            Action::Resync => {
+                self.shared_cache.on_missed();
+                // The main thread has ended, if nothing receives it.
+                let _ = self.changes.send(SharedChange::Resync);
+            }
             Action::UseTickets(ring) => {
                 if self.tickets.share(keys_of(&ring)).is_err() {
                     self.log.warn(
@@ -282,6 +300,7 @@ impl StoreThread {
         let now = unix_ms();
         let Some(publication) = publication(order, now) else { return };
         let published = self.member.publish(now, publication.topic, publication.until_unix_ms, publication.payload);
+        self.shared_cache.on_handed(purges_of(order).len());
         if published.is_err() {
             let values: [(&str, &dyn std::fmt::Display); 1] = [("waiting", &OUTBOX_MAX)];
             self.log.error(
@@ -304,6 +323,16 @@ impl StoreThread {
                 self.log.warn(event("store failed", &[("store", &place), ("error", error)]), error.advice());
             }
             _ => {}
+        }
+    }
+
+    /// Tells the cache that instances share how far this instance has read the events.
+    fn inform_cache(&mut self) {
+        let is_at_end = std::mem::take(&mut self.is_at_end);
+        if self.shared_cache.is_on() {
+            let position = self.member.cursor().map(|cursor| (cursor.epoch.as_str(), cursor.next));
+            let is_published = self.member.waiting_events() == 0;
+            self.shared_cache.set_position(position, self.member.skew_ms(), is_published, is_at_end);
         }
     }
 
