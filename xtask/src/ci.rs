@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::cargo::{LIKE_TESTS, command, succeeds};
-use crate::{attack, caching, conformance, failures, fuzz, licences, modules, packaging, skips, tidy, words};
+use crate::{attack, caching, churn, conformance, failures, fuzz, licences, modules, packaging, skips, tidy, words};
 
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
@@ -24,7 +24,7 @@ const FEATURES: [&str; 5] = ["acme", "gateway", "import", "modules", "traces"];
 /// Features of libraries that stay: without them, dependencies of other libraries lose features, and are compiled again.
 const KEPT_FEATURES: &str = "tailcoat-observe/traces,tailcoat-store/valkey";
 
-const CHECKS: [CiCheck; 14] = [
+const CHECKS: [CiCheck; 15] = [
     ("tidiness", |_| report(tidy::check(Path::new(".")))),
     ("words", |_| is_passed(words::run(std::iter::empty()))),
     ("licences", |_| report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
@@ -36,6 +36,7 @@ const CHECKS: [CiCheck; 14] = [
     ("conformance", |_| {
         is_passed(conformance::run(std::iter::empty())) & is_passed(conformance::run(std::iter::once("ftp".to_owned())))
     }),
+    ("churn", |_| is_passed(churn::run(churn::SHORT.into_iter().map(str::to_owned)))),
     ("attacks", |_| is_passed(attack::run(std::iter::once("--short".to_owned())))),
     // Languages whose tools are quick to fetch. Run the others if you change what modules see.
     ("modules", |_| modules::pass(&["go", "http-wasm-tck"])),

@@ -1,4 +1,4 @@
-//! One command each: ci, conformance, attack, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots,
+//! One command each: ci, conformance, attack, caching, churn, modules, operate, kernel-tls, packaging, release, bench, screenshots,
 //! fuzz, gateway-conformance, import-corpus, words.
 
 mod attack;
@@ -6,6 +6,7 @@ mod bench;
 mod caching;
 mod cargo;
 mod charts;
+mod churn;
 mod ci;
 mod conformance;
 mod failures;
@@ -44,7 +45,8 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask release [--target TRIPLE] [--no-build]
        cargo xtask bench SCENARIO|all|--charts [OPTION]...
        cargo xtask screenshots [OPTION]...
-       cargo xtask simulate [--seeds N] [--first SEED] [--instances N] [--calm]
+       cargo xtask simulate [--seeds N] [--first SEED] [--instances N] [--calm] | --sizing
+       cargo xtask churn [--seconds N] [--seed N] [--tier] [--program FILE] [--valkey FILE] [--keep] | --draw
        cargo xtask gateway-conformance [--ingress | --scale] [--program FILE] [--binaries DIR] [--test NAME] [--serial] [--hold]
        cargo xtask fuzz [TARGET]... [--seconds N]
        cargo xtask import-corpus [OPTION]... [DIR]
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Some("packaging") => exit_code(packaging::run(arguments)),
         Some("release") => release::run(arguments),
         Some("bench") => bench::run(arguments),
+        Some("churn") => exit_code(churn::run(arguments)),
         Some("simulate") => exit_code(simulate::run(arguments)),
         Some("screenshots") => exit_code(screenshots::run(arguments)),
         Some("gateway-conformance") => exit_code(gateway::run(arguments)),

@@ -43,52 +43,22 @@ impl SharedBucket {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    /// Several instances with a limit of 100 requests per second and a burst of 20, for a minute. The load is twice the limit, in
-    /// these shares. Returns granted requests of all, beside those of one limiter.
-    fn run(shares: &[f64], sync_ms: u64, delay_ms: u64) -> (u64, u64) {
-        let (cost, burst) = (SECOND / 100, SECOND / 100 * 20);
-        let mut buckets = vec![SharedBucket::default(); shares.len()];
-        let mut ideal = SharedBucket::default();
-        let (mut stored_full_at, mut granted, mut ideally) = (0_u64, 0, 0);
-        // (time of arrival at the instance, instance, backlog)
-        let mut replies: Vec<(u64, usize, u64)> = Vec::new();
-        let mut owed = vec![0.0; shares.len()];
-        for ms in 0..60_000_u64 {
-            let now = SECOND + ms * 1_000_000;
-            for (index, bucket) in buckets.iter_mut().enumerate() {
-                owed[index] += 0.2 * shares[index];
-                while owed[index] >= 1.0 {
-                    owed[index] -= 1.0;
-                    granted += u64::from(bucket.take(cost, burst, now).is_ok());
-                    ideally += u64::from(ideal.take(cost, burst, now).is_ok());
-                }
-                for (_, _, backlog) in replies.iter().filter(|(at, of, _)| *at == ms && *of == index) {
-                    bucket.settle(*backlog, now);
-                }
-                if (ms + 7 * index as u64).is_multiple_of(sync_ms) && bucket.unsent_ns > 0 {
-                    stored_full_at = stored_full_at.max(now) + bucket.send();
-                    replies.push((ms + delay_ms, index, stored_full_at - now));
-                }
-            }
-            replies.retain(|(at, ..)| *at > ms);
-        }
-        (granted, ideally)
-    }
+    use crate::simulation::sizing::LimitRun;
 
     #[test]
     fn several_instances_grant_what_one_limiter_grants() {
-        for (shares, sync_ms, delay_ms) in [
+        for (shares, interval_ms, delay_ms) in [
             (&[1.0, 0.0, 0.0][..], 100, 2),
             (&[0.8, 0.15, 0.05], 100, 2),
             (&[0.34, 0.33, 0.33], 100, 2),
             (&[0.8, 0.15, 0.05], 100, 90),
             (&[0.1; 10], 100, 5),
         ] {
-            let (granted, ideally) = run(shares, sync_ms, delay_ms);
+            let run = LimitRun { rate: 100, shares, interval_ms, delay_ms, time: Duration::from_secs(60) };
+            let (granted, ideally) = run.run();
             let error = (granted as f64 / ideally as f64 - 1.0).abs();
             assert!(error < 0.05, "{shares:?}, {delay_ms} ms: {granted} instead of {ideally}");
         }

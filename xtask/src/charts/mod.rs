@@ -3,8 +3,8 @@
 mod chart;
 mod page;
 mod plan;
-mod results;
-mod svg;
+pub(crate) mod results;
+pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
 

@@ -5,73 +5,73 @@ use std::path::Path;
 use serde_json::Value;
 
 /// The directory of the published results files.
-pub(super) const DIRECTORY: &str = "benches/results";
+pub(crate) const DIRECTORY: &str = "benches/results";
 
 /// One run of one scenario.
 #[derive(Debug)]
-pub(super) struct BenchRun {
-    pub(super) name: String,
-    pub(super) command: String,
-    pub(super) commit: String,
+pub(crate) struct BenchRun {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) commit: String,
     /// ISO 8601, UTC.
-    pub(super) started: String,
-    pub(super) machine: String,
+    pub(crate) started: String,
+    pub(crate) machine: String,
     /// Server name and version, in the order of the run.
-    pub(super) versions: Vec<(String, String)>,
-    pub(super) parts: Vec<BenchPart>,
-    pub(super) marks: Vec<Mark>,
+    pub(crate) versions: Vec<(String, String)>,
+    pub(crate) parts: Vec<BenchPart>,
+    pub(crate) marks: Vec<Mark>,
     /// Reasons why the run does not count; empty: it counts.
-    pub(super) void: Vec<String>,
-    pub(super) attempts: u64,
+    pub(crate) void: Vec<String>,
+    pub(crate) attempts: u64,
 }
 
 /// One comparison within a run.
 #[derive(Debug)]
-pub(super) struct BenchPart {
-    pub(super) name: String,
-    pub(super) unit: String,
-    pub(super) turns: u64,
+pub(crate) struct BenchPart {
+    pub(crate) name: String,
+    pub(crate) unit: String,
+    pub(crate) turns: u64,
     /// Median ratio of Tailcoat to itself.
-    pub(super) control: Option<f64>,
+    pub(crate) control: Option<f64>,
     /// Server name and figure, in the order of the run.
-    pub(super) servers: Vec<(String, Figure)>,
+    pub(crate) servers: Vec<(String, Figure)>,
 }
 
 /// Measured values of a server.
 #[derive(Debug)]
-pub(super) struct Figure {
-    pub(super) absolute: Spread,
+pub(crate) struct Figure {
+    pub(crate) absolute: Spread,
     /// Paired ratio to Tailcoat; none for Tailcoat itself.
-    pub(super) ratio: Option<Spread>,
+    pub(crate) ratio: Option<Spread>,
     /// Paired ratio to the floor.
-    pub(super) of_floor: Option<Spread>,
-    pub(super) per_second: Option<f64>,
-    pub(super) p99_us: Option<f64>,
+    pub(crate) of_floor: Option<Spread>,
+    pub(crate) per_second: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
 }
 
 /// Median and quartiles.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) lower: f64,
-    pub(super) upper: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) lower: f64,
+    pub(crate) upper: f64,
 }
 
 /// A limit that a figure must keep, and whether it does.
 #[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) text: String,
+pub(crate) struct Mark {
+    pub(crate) text: String,
     /// None: never within the run.
-    pub(super) measured: Option<f64>,
-    pub(super) limit: f64,
-    pub(super) at_least: bool,
-    pub(super) met: bool,
+    pub(crate) measured: Option<f64>,
+    pub(crate) limit: f64,
+    pub(crate) at_least: bool,
+    pub(crate) met: bool,
     /// The servers whose ratio it is about.
-    pub(super) of: Option<(String, String)>,
+    pub(crate) of: Option<(String, String)>,
 }
 
 /// All results files below `root`, by name.
-pub(super) fn load(root: &Path) -> Result<Vec<BenchRun>, String> {
+pub(crate) fn load(root: &Path) -> Result<Vec<BenchRun>, String> {
     let directory = root.join(DIRECTORY);
     let Ok(entries) = std::fs::read_dir(&directory) else { return Ok(Vec::new()) };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -88,7 +88,7 @@ fn read(path: &Path) -> Result<BenchRun, String> {
 }
 
 /// A run from the text of its file.
-pub(super) fn parse(text: &str) -> Result<BenchRun, String> {
+pub(crate) fn parse(text: &str) -> Result<BenchRun, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let machine = &value["machine"];
     Ok(BenchRun {

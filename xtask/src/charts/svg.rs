@@ -5,18 +5,18 @@ use std::fmt::Write;
 use super::chart::{Bar, BarKind, Chart};
 
 /// Colors of a page. The blues are of the palette by Okabe and Ito, which color-blind readers can tell apart.
-pub(super) struct Theme {
-    pub(super) name: &'static str,
-    background: &'static str,
-    text: &'static str,
-    muted: &'static str,
-    ours: &'static str,
+pub(crate) struct Theme {
+    pub(crate) name: &'static str,
+    pub(crate) background: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) muted: &'static str,
+    pub(crate) ours: &'static str,
     peer: &'static str,
-    reference: &'static str,
-    warning: &'static str,
+    pub(crate) reference: &'static str,
+    pub(crate) warning: &'static str,
 }
 
-pub(super) const THEMES: [Theme; 2] = [
+pub(crate) const THEMES: [Theme; 2] = [
     Theme {
         name: "light",
         background: "#ffffff",
@@ -49,7 +49,7 @@ const HEADING_HEIGHT: f64 = 32.0;
 const CAP_HEIGHT: f64 = 7.0;
 const LINE_CHARACTERS_MAX: usize = 74;
 
-const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', sans-serif";
+pub(crate) const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', sans-serif";
 
 /// The text of an SVG file.
 pub(super) fn draw(chart: &Chart, theme: &Theme) -> String {
@@ -145,7 +145,7 @@ fn draw_bar(body: &mut String, bar: &Bar, y: f64, scale: f64, theme: &Theme) {
     );
 }
 
-fn text(body: &mut String, x: f64, y: f64, anchor: &str, color: &str, style: &str, content: &str) {
+pub(crate) fn text(body: &mut String, x: f64, y: f64, anchor: &str, color: &str, style: &str, content: &str) {
     let content = escape(content);
     let _ =
         writeln!(body, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"{color}\" {style}>{content}</text>");
@@ -177,6 +177,6 @@ pub(super) fn describe(chart: &Chart) -> String {
     words
 }
 
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

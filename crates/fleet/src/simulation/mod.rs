@@ -7,6 +7,7 @@
 
 mod network;
 pub(super) mod random;
+pub mod sizing;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -56,6 +57,8 @@ pub struct Conditions {
     pub rollout_interval: Option<Duration>,
     /// Largest difference of a clock from the true time.
     pub skew_max: Duration,
+    /// Time that members have to agree after the last fault.
+    pub settle: Duration,
 }
 
 /// Result of a run.
@@ -95,6 +98,7 @@ impl Conditions {
             wipe_interval: None,
             rollout_interval: None,
             skew_max: Duration::from_millis(50),
+            settle: SETTLE,
         }
     }
 
@@ -256,7 +260,7 @@ impl<'a> World<'a> {
     }
 
     fn run(&mut self) {
-        let settled = self.end + SETTLE;
+        let settled = self.end + self.conditions.settle;
         while let Some(Reverse((at, number))) = self.queue.pop() {
             if at > settled || self.outcome.fault.is_some() {
                 break;
@@ -287,6 +291,10 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, happening: Happening) {
         let has_faults = self.now < self.end;
+        let acting = match &happening {
+            Happening::Wake { member, .. } | Happening::Reply { member, .. } => Some(*member),
+            _ => None,
+        };
         match happening {
             Happening::Start { member } => self.start(member),
             Happening::Wake { member, life } => {
@@ -367,7 +375,10 @@ impl<'a> World<'a> {
                 }
             }
         }
-        self.check_housekeepers();
+        // Only a member that has just acted can be a second one.
+        if acting.is_some_and(|member| self.is_housekeeper(member)) {
+            self.check_housekeepers();
+        }
     }
 
     fn start(&mut self, index: usize) {
@@ -529,12 +540,13 @@ impl<'a> World<'a> {
         }
     }
 
+    fn is_housekeeper(&self, index: usize) -> bool {
+        let member = self.hosts[index].member.as_ref();
+        member.is_some_and(|member| member.is_housekeeper(self.local_now(index)))
+    }
+
     fn check_housekeepers(&mut self) {
-        let holders = (0..self.hosts.len()).filter(|index| {
-            let member = self.hosts[*index].member.as_ref();
-            member.is_some_and(|member| member.is_housekeeper(self.local_now(*index)))
-        });
-        let holders: Vec<usize> = holders.collect();
+        let holders: Vec<usize> = (0..self.hosts.len()).filter(|index| self.is_housekeeper(*index)).collect();
         if holders.len() > 1 {
             self.outcome.fault = Some(format!("{holders:?} keep house at {:?}", self.now));
         }
