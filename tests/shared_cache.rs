@@ -135,7 +135,7 @@ fn responses_are_shared(store: &str) {
         eventually("it is written", || count(&first, "written") > written);
         assert_eq!(get_with(&second, "/varying", &fields), content, "{language}");
     }
-    // What is for one client, or too large, is not shared.
+    // Responses for one client, and large ones, are not shared.
     let before = count(&first, "written");
     for target in ["/private", "/large/1100000"] {
         assert_ne!(get(&first, target), get(&second, target), "{target}");
@@ -233,7 +233,7 @@ fn response_keys(port: u16) -> Vec<String> {
     keys.lines().filter(|line| line.starts_with("tailcoat:")).map(str::to_owned).collect()
 }
 
-/// What another program writes into the store is not served, and costs one read: changed bytes, cut and long values, values of
+/// Values that another program writes into the store are not served, and cost one read: changed bytes, cut and long values, values of
 /// another kind, of another key, and old ones from before a purge.
 #[test]
 #[cfg(feature = "valkey")]

@@ -226,7 +226,7 @@ def find(value, name):
 
 
 class Counts:
-    """What clients have seen, by seconds and by fault."""
+    """Requests and handshakes of clients, each with the fault at its time."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -314,7 +314,7 @@ class Lab:
                 continue
             threading.Thread(target=forward, args=(client, random.choice(up).address, of_instance), daemon=True).start()
 
-    # What happens meanwhile.
+    # Load of clients, and purges.
 
     def note_pauses(self):
         """Notes when this process had no turn: what clients saw then says nothing about the instances."""

@@ -163,7 +163,7 @@ impl SharedCache {
     pub fn attach(&self, settings: SharedCacheSettings) -> mpsc::Receiver<SharedJob> {
         let (sender, receiver) = mpsc::channel(JOBS_MAX);
         let mut inner = self.inner();
-        // What the thread before knew of the store may not be true of the next one.
+        // The next store may be another one.
         *inner = Inner { attached: Some((settings, sender)), ..Inner::default() };
         self.is_on.store(true, Ordering::Relaxed);
         receiver

@@ -2,7 +2,7 @@
 //!
 //! Purges are events that all instances read in the same order. An instance that fetches a response notes its position in the
 //! events, which the stored response keeps. Another instance serves it only if it knows all purges since that position, and
-//! none of them is for the response. So a purged response is never served, whoever stored it again, and whenever.
+//! none of them is for the response. So a purged response is never served, whichever instance stored it again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -141,7 +141,7 @@ impl Herd {
                 }
                 looks_at[member] = now + Duration::from_secs(1);
                 if lease.is_held(now) && ordered_at.is_none() {
-                    // What another has renewed is read, not ordered.
+                    // A certificate that another has renewed is read, not ordered.
                     herd.orders += u32::from(!is_renewed);
                     *ordered_at = Some(if is_renewed { now.saturating_sub(ORDER) } else { now });
                 }

@@ -249,7 +249,7 @@ impl ResponseCacheInner {
     }
 }
 
-/// Properties of a response, with times of a clock that is this much behind the own.
+/// Properties of a response, with times of a clock from which the own differs by `skew_ms`.
 fn write_meta(
     status: Status,
     fields: &Fields,
@@ -290,7 +290,7 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Reads properties with times of a clock that is this much behind the own; `None` if they are not as this version writes them.
+/// Reads properties with times of a clock from which the own differs by `skew_ms`; `None` if they are not as this version writes them.
 fn read_meta(mut meta: &[u8], skew_ms: i64) -> Option<(Status, Fields, StoredResponseMeta, Option<Variant>)> {
     let input = &mut meta;
     if take::<1>(input)? != [META_VERSION] {
