@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::charts::svg::{FONT, THEMES, Theme, escape, text};
 
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 56.0;
+const LEFT: f64 = 112.0;
 const RIGHT: f64 = 744.0;
 const TOP: f64 = 76.0;
 const BOTTOM: f64 = 300.0;
@@ -74,16 +74,14 @@ fn draw_with(result: &Value, theme: &Theme) -> String {
     let faults = result["faults"].as_array().map_or(&[][..], Vec::as_slice);
     for (row, kind) in KINDS.iter().enumerate() {
         let middle = FAULTS_TOP + FAULT_HEIGHT * row as f64;
-        text(&mut body, LEFT + 96.0, middle + 4.0, "end", theme.muted, "font-size=\"12\"", kind);
+        text(&mut body, LEFT - 8.0, middle + 4.0, "end", theme.muted, "font-size=\"12\"", kind);
         for fault in faults.iter().filter(|fault| fault["kind"] == *kind) {
             let (Some(from), Some(to)) = (fault["from"].as_f64(), fault["to"].as_f64()) else { continue };
-            // Rows begin right of their names.
-            let at = |second: f64| LEFT + 104.0 + (RIGHT - LEFT - 104.0) * second / seconds;
-            let width = (at(to) - at(from)).max(1.5);
+            let width = (x(to) - x(from)).max(1.5);
             let _ = writeln!(
                 body,
                 "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"12\" fill=\"{}\"/>",
-                at(from),
+                x(from),
                 middle - 6.0,
                 theme.muted
             );
