@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use time::{Date, Month};
+
 use super::command::number;
 use crate::http::date;
 
@@ -139,27 +141,14 @@ pub(super) fn parse_time(text: &[u8]) -> Option<u64> {
     let part = |from: usize, to: usize| number(&digits[from..to]);
     let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
     let (hour, minute, second) = (part(8, 10)?, part(10, 12)?, part(12, 14)?);
-    let days_in = |month: u64| match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    };
-    if !is_fraction || year < 1970 || !(1..=12).contains(&month) || !(1..=days_in(month)).contains(&day) {
-        return None;
-    }
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?).ok()?;
     // A leap second counts as the second after it.
-    if hour > 23 || minute > 59 || second > 60 {
+    if !is_fraction || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let leap_days = |year: u64| year / 4 - year / 100 + year / 400;
-    let days_before_year = (year - 1970) * 365 + leap_days(year - 1) - leap_days(1969);
-    let days = days_before_year + (1..month).map(days_in).sum::<u64>() + day - 1;
-    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
-}
-
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    let midnight = u64::try_from(date.midnight().assume_utc().unix_timestamp()).ok()?;
+    Some(midnight + hour * 3_600 + minute * 60 + second)
 }
 
 /// Argument of LIST and NLST: options as for ls(1), then a path or pattern.
