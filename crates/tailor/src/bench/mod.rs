@@ -29,7 +29,7 @@ pub use profile::ProfileOption;
 #[cfg(test)]
 pub(crate) use profile::parse as parse_profile;
 pub use require::Requirement;
-pub(crate) use tls::config as tls_config;
+pub(crate) use tls::{TlsChoices, config as tls_config};
 
 use crate::end::ProgramEnd;
 use crate::engine;

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustls::{CipherSuite, NamedGroup};
+
 use crate::engine::SimulatedLine;
 use crate::units::{parse_count, parse_duration, parse_number, parse_range, parse_share};
 
@@ -197,6 +199,15 @@ pub struct LoadOptions {
     /// Resume TLS sessions on new connections, like returning users
     #[arg(long, help_heading = "Connection")]
     pub resume: bool,
+    /// Groups for the key exchange of TLS: X25519MLKEM768, X25519, P-256, P-384 [default: all, in this order]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = super::tls::parse_group, help_heading = "Connection")]
+    pub tls_groups: Vec<NamedGroup>,
+    /// Cipher suites of TLS, such as TLS13_AES_128_GCM_SHA256 [default: all that are safe]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = super::tls::parse_cipher_suite, help_heading = "Connection")]
+    pub tls_ciphers: Vec<CipherSuite>,
+    /// Use TCP Fast Open: send the first request in the first packet of a connection
+    #[arg(long, conflicts_with_all = ["http3", "unix_socket"], help_heading = "Connection")]
+    pub fast_open: bool,
 
     /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`, `,loss=1%`
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]

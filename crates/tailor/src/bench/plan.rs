@@ -55,7 +55,14 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
-        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume, version)?, name))
+        let choices = tls::TlsChoices {
+            insecure: options.insecure,
+            roots: options.cacert.as_deref(),
+            resumes: options.resume,
+            groups: &options.tls_groups,
+            ciphers: &options.tls_ciphers,
+        };
+        Some((tls::config(&choices, version)?, name))
     } else {
         None
     };
@@ -99,6 +106,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
+        has_fast_open: options.fast_open,
         seed: options.seed.unwrap_or_else(|| fastrand::u32(..)),
         is_tallied: false,
     })

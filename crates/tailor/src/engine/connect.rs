@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpFastOpenConnect;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use socket2::SockRef;
@@ -23,6 +25,7 @@ pub(crate) struct Connector {
     next_source: usize,
     line: Option<SimulatedLine>,
     is_udp: bool,
+    has_fast_open: bool,
     /// Times no port was left at a source address.
     pub(crate) port_shortages: u64,
     /// Times no descriptor was left.
@@ -37,6 +40,7 @@ impl Connector {
             next_source: 0,
             line: plan.line,
             is_udp: plan.version == LoadVersion::Http3,
+            has_fast_open: plan.has_fast_open,
             port_shortages: 0,
             descriptor_shortages: 0,
         }
@@ -84,6 +88,9 @@ impl Connector {
             }
             // Not fatal where the kernel does not take it: the line is only a little less smooth.
             let _ = SockRef::from(&socket).set_tcp_mss(LINE_SEGMENT_BYTES);
+        }
+        if self.has_fast_open {
+            setsockopt(&socket, TcpFastOpenConnect, &true).map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
         }
         self.bind_source(&socket)?;
         match connect(&socket, &address) {

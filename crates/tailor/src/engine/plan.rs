@@ -66,6 +66,8 @@ pub struct LoadPlan {
     /// Source addresses of connections, in turn. If empty, and the target is on the loopback, the engine uses further
     /// loopback addresses when ports run short.
     pub sources: Vec<IpAddr>,
+    /// True to send the first request in the first packet of a TCP connection (RFC 7413).
+    pub has_fast_open: bool,
     /// Seed of all random choices: order of requests, random arrivals, persistence, aborts.
     pub seed: u32,
     /// True to count for each request how often it was sent and served, including the warm-up.

@@ -598,6 +598,7 @@ mod tests {
             line: None,
             abort: None,
             sources: Vec::new(),
+            has_fast_open: false,
             seed: 1,
             is_tallied: false,
         }

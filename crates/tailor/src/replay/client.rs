@@ -13,6 +13,7 @@ use wire::http::Method;
 
 use super::ReplayOptions;
 use crate::bench::target::Url;
+use crate::bench::{TlsChoices, tls_config};
 use crate::engine::LoadVersion;
 
 const READ_BYTES: usize = 64 << 10;
@@ -55,9 +56,13 @@ impl ReplayServer {
         let tls = match url.is_tls {
             true => {
                 let name = host.map_or_else(|| url.host_name().to_owned(), |host| host_of(host).to_owned());
-                let config =
-                    crate::bench::tls_config(options.insecure, options.cacert.as_deref(), true, LoadVersion::Http1)?;
-                Some((config, ServerName::try_from(name).map_err(|error| format!("name for TLS: {error}"))?))
+                let choices = TlsChoices {
+                    insecure: options.insecure,
+                    roots: options.cacert.as_deref(),
+                    resumes: true,
+                    ..TlsChoices::default()
+                };
+                Some((tls_config(&choices, LoadVersion::Http1)?, ServerName::try_from(name).map_err(|error| format!("name for TLS: {error}"))?))
             }
             false => None,
         };

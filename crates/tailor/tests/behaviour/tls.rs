@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
 use serde_json::Value;
@@ -22,6 +24,15 @@ pub(crate) struct LocalhostCa {
 impl LocalhostCa {
     /// Creates a CA. Its server uses these TLS versions, and offers these protocols by ALPN if there are any.
     pub(crate) fn new(versions: &[&'static SupportedProtocolVersion], protocols: &[&[u8]]) -> Self {
+        Self::with_provider(aws_lc_rs::default_provider(), versions, protocols)
+    }
+
+    /// Creates a CA whose server also has these groups and cipher suites.
+    fn with_provider(
+        provider: CryptoProvider,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&[u8]],
+    ) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -29,7 +40,9 @@ impl LocalhostCa {
         file.write_all(issuer.pem().as_bytes()).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
-        let mut config = ServerConfig::builder_with_protocol_versions(versions)
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)
+            .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![certificate.into()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
             .unwrap();
@@ -76,6 +89,31 @@ impl FakeServerStream for StreamOwned<ServerConnection, TcpStream> {
 }
 
 pub(crate) const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &version::TLS12];
+
+#[test]
+fn groups_and_ciphers_are_those_of_the_options() {
+    let authority = LocalhostCa::with_provider(
+        CryptoProvider {
+            kx_groups: vec![kx_group::SECP256R1],
+            cipher_suites: vec![cipher_suite::TLS13_AES_128_GCM_SHA256],
+            ..aws_lc_rs::default_provider()
+        },
+        &[&version::TLS13],
+        &[],
+    );
+    for (arguments, is_served) in [
+        (&["--tls-groups", "P-256", "--tls-ciphers", "TLS_AES_128_GCM_SHA256"][..], true),
+        (&["--tls-groups", "x25519,p-256"], true),
+        (&["--tls-groups", "X25519"], false),
+        (&["--tls-ciphers", "TLS_AES_256_GCM_SHA384"], false),
+    ] {
+        let server = authority.start(|_| FakeServerAction::Reply(ok(b"x")));
+        let (report, _) = authority.bench(&server, &[&["-c", "1", "-n", "2"], arguments].concat());
+        let expected = if is_served { (2, 0) } else { (0, 2) };
+        let tls_failures = report["failures"]["TLS failure"].as_u64().unwrap_or_default();
+        assert_eq!((report["served"].as_u64().unwrap(), tls_failures), expected, "{arguments:?}: {report}");
+    }
+}
 
 #[test]
 fn handshakes_are_counted() {
