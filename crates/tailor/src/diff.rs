@@ -13,7 +13,7 @@ const FAILED_SHARE_MAX: f64 = 0.001;
 
 /// Options of `tailor diff`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct DiffOptions {
+pub(crate) struct DiffOptions {
     /// Records of the old state; commas separate repeated runs, at least two
     #[arg(value_name = "OLD.json,...")]
     pub old: String,
@@ -29,7 +29,7 @@ pub struct DiffOptions {
 ///
 /// # Errors
 /// The records cannot be read, or cannot be compared.
-pub fn run(options: &DiffOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &DiffOptions) -> Result<ProgramEnd, String> {
     let (text, is_worse) = describe(&read(&options.old)?, &read(&options.new)?, options.tolerance)?;
     print!("{text}");
     Ok(if is_worse { ProgramEnd::Failed } else { ProgramEnd::Passed })

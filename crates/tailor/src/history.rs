@@ -14,7 +14,7 @@ const MARKS_MAX: usize = 7;
 
 /// Options of `tailor history`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct HistoryOptions {
+pub(crate) struct HistoryOptions {
     /// Records of `tailor bench --json` of the same load
     #[arg(value_name = "FILE", required = true)]
     pub records: Vec<String>,
@@ -27,7 +27,7 @@ pub struct HistoryOptions {
 ///
 /// # Errors
 /// The records cannot be read, or are of different loads.
-pub fn run(options: &HistoryOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &HistoryOptions) -> Result<ProgramEnd, String> {
     let mut reports = Vec::new();
     for path in &options.records {
         reports.extend(read(path)?);

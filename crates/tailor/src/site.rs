@@ -10,7 +10,7 @@ use crate::end::ProgramEnd;
 
 /// Options of `tailor site`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SiteOptions {
+pub(crate) struct SiteOptions {
     /// Directory to create
     pub directory: PathBuf,
     /// Kind of site: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…`, `tree:FILES` or
@@ -23,7 +23,7 @@ pub struct SiteOptions {
 ///
 /// # Errors
 /// A file could not be written.
-pub fn run(options: &SiteOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &SiteOptions) -> Result<ProgramEnd, String> {
     options.kind.write(&options.directory)?;
     let urls = options.directory.join("urls.txt");
     if urls.is_file() {
@@ -34,7 +34,7 @@ pub fn run(options: &SiteOptions) -> Result<ProgramEnd, String> {
 
 /// Kind of test site; [`SiteKind::parse`] reads its notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SiteKind {
+pub(crate) enum SiteKind {
     /// Pages with styles, scripts and images: about 400 files whose sizes are distributed as on real sites.
     Realistic,
     /// The realistic site and a catalogue in PHP, which gets 20 % of the requests.
@@ -67,7 +67,7 @@ impl SiteKind {
     ///
     /// # Errors
     /// The text is none of these.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is not a number"));
         match text.split_once(':') {
             None if text == "realistic" => Ok(Self::Realistic),
@@ -87,7 +87,7 @@ impl SiteKind {
     ///
     /// # Errors
     /// A file could not be written.
-    pub fn write(&self, root: &Path) -> Result<(), String> {
+    pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
         let mut site = GeneratedSite { root: root.to_owned(), urls: String::new(), rng: Rng::with_seed(2001) };
         match self {
             Self::Realistic => site.realistic()?,

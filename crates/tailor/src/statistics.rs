@@ -13,7 +13,7 @@ pub(crate) const PAIRS_MIN: u64 = 6;
 
 /// Median of paired ratios. From six pairs on it has a 95 % confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The median.
     pub median: f64,
     /// Lower end of the interval; below six pairs, the smallest ratio.
@@ -27,7 +27,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// True if there are enough pairs for a confidence interval. Otherwise `low` and `high` are the range of the ratios.
-    pub fn has_interval(&self) -> bool {
+    pub(crate) fn has_interval(&self) -> bool {
         self.pairs >= PAIRS_MIN
     }
 

@@ -21,7 +21,7 @@ const PORT: u16 = 9470;
 
 /// Options of `tailor agent`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct AgentOptions {
+pub(crate) struct AgentOptions {
     /// File with the secret that agents and controllers share
     #[arg(long, value_name = "FILE", required_unless_present = "new_secret")]
     pub secret: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct AgentOptions {
 ///
 /// # Errors
 /// The agent cannot start: the message gives the reason.
-pub fn run(options: &AgentOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &AgentOptions) -> Result<ProgramEnd, String> {
     match (&options.new_secret, &options.secret) {
         (Some(path), _) => {
             channel::write_new_secret(path)?;

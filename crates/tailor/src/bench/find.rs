@@ -31,7 +31,7 @@ const BAR_WIDTH: f64 = 30.0;
 
 /// Report of a search.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct FindReport {
+pub(crate) struct FindReport {
     /// Version of this format.
     pub format_version: u32,
     /// Version of tailor.
@@ -60,7 +60,7 @@ pub struct FindReport {
 
 /// Try of a rate.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct FindTry {
+pub(crate) struct FindTry {
     /// Requests due per second.
     pub rate_per_second: u64,
     /// True if all conditions held.
@@ -109,7 +109,7 @@ pub(super) fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
 }
 
 /// JSON schema of a report.
-pub fn schema() -> String {
+pub(crate) fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(FindReport)).expect("a schema can be written as JSON")
 }
 

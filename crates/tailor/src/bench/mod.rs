@@ -21,14 +21,14 @@ mod vegeta;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use find::{FindReport, schema as find_schema};
-pub use options::LoadOptions;
+pub(crate) use find::schema as find_schema;
+pub(crate) use options::LoadOptions;
 pub(crate) use options::parse_json_file;
-pub use precision::PrecisionGoal;
-pub use profile::ProfileOption;
+pub(crate) use precision::PrecisionGoal;
+pub(crate) use profile::ProfileOption;
 #[cfg(test)]
 pub(crate) use profile::parse as parse_profile;
-pub use require::Requirement;
+pub(crate) use require::Requirement;
 pub(crate) use tls::{TlsChoices, config as tls_config};
 
 use crate::end::ProgramEnd;
@@ -40,7 +40,7 @@ use progress::ProgressDisplay;
 ///
 /// # Errors
 /// The run is impossible: the message gives the reason.
-pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     if !options.find.is_empty() {
         return find::run(options);
     }

@@ -84,7 +84,7 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         line: None,
         abort: None,
         sources: Vec::new(),
-            has_fast_open: false,
+        has_fast_open: false,
         is_tallied: false,
         ..plan.clone()
     }

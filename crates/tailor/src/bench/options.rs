@@ -12,7 +12,7 @@ use crate::units::{parse_count, parse_duration, parse_number, parse_range, parse
 /// Options of `tailor bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_line_help = false)]
-pub struct LoadOptions {
+pub(crate) struct LoadOptions {
     /// URLs to request, all of the same server
     #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay", "targets"])]
     pub url: Vec<String>,
@@ -301,7 +301,7 @@ pub struct LoadOptions {
 
 /// Spacing of the requests of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ArrivalSpacing {
+pub(crate) enum ArrivalSpacing {
     /// At equal intervals
     Constant,
     /// At random, like independent users

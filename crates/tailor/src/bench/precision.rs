@@ -15,7 +15,7 @@ const LOOKS: u32 = 2;
 
 /// Precision at which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PrecisionGoal {
+pub(crate) struct PrecisionGoal {
     /// `None` for the rate of a closed loop, or the mean latency of an open loop.
     quantity: Option<PreciseQuantity>,
     share: f64,

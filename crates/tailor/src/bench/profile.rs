@@ -5,7 +5,7 @@ use crate::units::{parse_duration, parse_number};
 
 /// Load profile as an option.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ProfileOption {
+pub(crate) struct ProfileOption {
     /// Text of the option.
     pub(crate) text: String,
     phases: Vec<ProfilePhase>,

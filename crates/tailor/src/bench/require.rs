@@ -5,7 +5,7 @@ use crate::units::{parse_count, parse_duration, parse_number};
 
 /// Condition that a run must meet to pass.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Requirement {
+pub(crate) struct Requirement {
     /// Condition as the user typed it.
     pub text: String,
     quantity: RequiredQuantity,
@@ -95,7 +95,7 @@ impl Requirement {
     /// Returns true if the condition holds, and the value compared. A failed request is infinitely late: the value is
     /// `None` for a percentile that falls on one, and for mean and maximum if there is one. If nothing was served, no
     /// latency has a value. A condition without a value does not hold.
-    pub fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> Option<u64>) -> (bool, Option<f64>) {
+    pub(crate) fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> Option<u64>) -> (bool, Option<f64>) {
         let latency = &report.latency;
         let failed = report.failures.total();
         let if_none_failed = |nanos: f64| (latency.count > 0 && failed == 0).then_some(nanos / 1e9);

@@ -9,8 +9,8 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs, verify_tls12_s
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    CipherSuite, ClientConfig, DEFAULT_VERSIONS, DigitallySignedStruct, Error, NamedGroup, RootCertStore, SignatureScheme,
-    SupportedCipherSuite, version,
+    CipherSuite, ClientConfig, DEFAULT_VERSIONS, DigitallySignedStruct, Error, NamedGroup, RootCertStore,
+    SignatureScheme, SupportedCipherSuite, version,
 };
 
 use crate::engine::{LoadVersion, NotedVerifier};

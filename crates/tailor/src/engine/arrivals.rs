@@ -7,7 +7,7 @@ use super::profile::LoadProfile;
 
 /// Schedule of the requests.
 #[derive(Clone, Debug)]
-pub enum ArrivalPace {
+pub(crate) enum ArrivalPace {
     /// Closed loop: as soon as a connection is free.
     Closed,
     /// Open loop: requests per second, at equal intervals.

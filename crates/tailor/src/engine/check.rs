@@ -14,11 +14,11 @@ use super::pieces::{ContentPieces, Cursor};
 const REFERENCE_BYTES_MAX: u64 = 16 << 20;
 
 /// A SHA-256 hash.
-pub type Sha256 = [u8; 32];
+pub(crate) type Sha256 = [u8; 32];
 
 /// Required properties of a response.
 #[derive(Debug, Default)]
-pub struct ResponseCheck {
+pub(crate) struct ResponseCheck {
     /// Statuses that pass; if empty, 200 to 399.
     pub statuses: Vec<u16>,
     /// Required length of the content in bytes.
@@ -31,7 +31,7 @@ pub struct ResponseCheck {
 
 /// Required content of a response.
 #[derive(Debug, Default)]
-pub struct BodyCheck {
+pub(crate) struct BodyCheck {
     /// Hash of the content. Unset until the first response, if that defines the content of all others.
     hash: OnceLock<Sha256>,
     /// Content itself, once known.
@@ -83,22 +83,22 @@ impl ResponseCheck {
 
 impl BodyCheck {
     /// Requires every content to be equal to the first.
-    pub fn same() -> Self {
+    pub(crate) fn same() -> Self {
         Self::default()
     }
 
     /// Requires content with this hash.
-    pub fn hash(hash: Sha256) -> Self {
+    pub(crate) fn hash(hash: Sha256) -> Self {
         Self { hash: OnceLock::from(hash), ..Self::default() }
     }
 
     /// Requires these bytes.
-    pub fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
+    pub(crate) fn bytes(bytes: impl Into<Box<[u8]>>) -> Self {
         Self { reference: OnceLock::from(bytes.into()), ..Self::default() }
     }
 
     /// Requires these pieces.
-    pub fn pieces(pieces: ContentPieces) -> Self {
+    pub(crate) fn pieces(pieces: ContentPieces) -> Self {
         Self { pieces: Some(pieces), ..Self::default() }
     }
 
@@ -106,7 +106,7 @@ impl BodyCheck {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn file(path: &Path) -> std::io::Result<Self> {
+    pub(crate) fn file(path: &Path) -> std::io::Result<Self> {
         std::fs::read(path).map(Self::bytes)
     }
 }
@@ -213,7 +213,7 @@ fn to_sha256(digest: &[u8]) -> Sha256 {
 }
 
 /// Parses a hash of 64 hexadecimal digits.
-pub fn parse_sha256(text: &str) -> Option<Sha256> {
+pub(crate) fn parse_sha256(text: &str) -> Option<Sha256> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;

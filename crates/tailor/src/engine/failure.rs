@@ -12,14 +12,14 @@ macro_rules! failure_classes {
         /// Class of a failed request. Each failed request counts in exactly one class, and never as served.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
-        pub enum FailureClass { $($(#[$doc])* $class,)* }
+        pub(crate) enum FailureClass { $($(#[$doc])* $class,)* }
 
         impl FailureClass {
             /// All classes, in the order of the report.
-            pub const ALL: &[Self] = &[$(Self::$class,)*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$class,)*];
 
             /// Name of the class in reports.
-            pub fn name(self) -> &'static str {
+            pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$class => $name,)* }
             }
         }
@@ -52,7 +52,7 @@ failure_classes! {
 
 /// Reason of a failed request, more precise than its class. It costs no allocation where requests fail often.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FailureReason {
+pub(crate) enum FailureReason {
     /// No more is known than the class.
     Unknown,
     /// Status of the response.
@@ -119,33 +119,33 @@ impl fmt::Display for FailureReason {
 
 /// Failed requests, by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures([u64; FailureClass::ALL.len()]);
+pub(crate) struct Failures([u64; FailureClass::ALL.len()]);
 
 impl Failures {
     /// Counts a failed request.
-    pub fn add(&mut self, class: FailureClass) {
+    pub(crate) fn add(&mut self, class: FailureClass) {
         self.0[class as usize] += 1;
     }
 
     /// Number of failed requests of a class.
-    pub fn of(&self, class: FailureClass) -> u64 {
+    pub(crate) fn of(&self, class: FailureClass) -> u64 {
         self.0[class as usize]
     }
 
     /// Number of failed requests of all classes.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
     /// Adds others to them.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
             *count += more;
         }
     }
 
     /// The classes that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (FailureClass, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FailureClass, u64)> {
         FailureClass::ALL.iter().map(|&class| (class, self.of(class))).filter(|&(_, count)| count > 0)
     }
 }

@@ -7,7 +7,7 @@ use super::recorder::latency_histogram;
 
 /// Counts of a group of requests.
 #[derive(Clone, Debug)]
-pub struct GroupRecord {
+pub(crate) struct GroupRecord {
     /// Responses that passed all checks.
     pub served: u64,
     /// Failed requests.

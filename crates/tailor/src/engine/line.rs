@@ -8,7 +8,7 @@ const PACKET_BYTES: u64 = 1460;
 
 /// Simulated line. Rates count payload in bits per second, without headers of IP and TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SimulatedLine {
+pub(crate) struct SimulatedLine {
     /// Rate towards the client in bits per second; `None` for no limit.
     pub receive_bits_per_second: Option<u64>,
     /// Rate towards the server in bits per second; `None` for no limit.

@@ -33,29 +33,29 @@ mod window;
 mod worker;
 mod workload;
 
-pub use arrivals::ArrivalPace;
-pub use check::{BodyCheck, ResponseCheck, Sha256, parse_sha256};
-pub use connection::LineUsage;
-pub use failure::{FailureClass, FailureReason, Failures};
-pub use groups::GroupRecord;
+pub(crate) use arrivals::ArrivalPace;
+pub(crate) use check::{BodyCheck, ResponseCheck, parse_sha256};
+pub(crate) use connection::LineUsage;
+pub(crate) use failure::{FailureClass, FailureReason, Failures};
+pub(crate) use groups::GroupRecord;
 pub(crate) use grpc::framed as grpc_framed;
 pub(crate) use http2::Http2Request;
 pub(crate) use http3::Http3Request;
-pub use line::SimulatedLine;
+pub(crate) use line::SimulatedLine;
 pub(crate) use line::parse_line;
 pub(crate) use pieces::Cursor;
-pub use pieces::{ContentPiece, ContentPieces};
-pub use plan::{Abort, ConnectionPersistence, LoadPlan, LoadVersion, TargetAddress};
-pub use processor_time::ProcessorTime;
-pub use profile::{LoadProfile, ProfilePhase};
-pub use recorder::{DatagramCounts, HandshakeCounts, IntervalRecord};
-pub use run::{Interval, RunOutcome, RunningLoad, start};
-pub use scenario::{
+pub(crate) use pieces::{ContentPiece, ContentPieces};
+pub(crate) use plan::{Abort, ConnectionPersistence, LoadPlan, LoadVersion, TargetAddress};
+pub(crate) use processor_time::ProcessorTime;
+pub(crate) use profile::{LoadProfile, ProfilePhase};
+pub(crate) use recorder::{DatagramCounts, HandshakeCounts, IntervalRecord};
+pub(crate) use run::{Interval, RunOutcome, RunningLoad, start};
+pub(crate) use scenario::{
     CaptureSource, DataSet, RequestTemplate, ResponseCapture, Scenario, ScenarioRecord, ScenarioSet, ScenarioStep,
     TemplatePart, ThinkTime,
 };
-pub use shared::Tally;
+pub(crate) use shared::Tally;
 pub(crate) use verification::NotedVerifier;
-pub use web_socket::WebSocketHandshake;
+pub(crate) use web_socket::WebSocketHandshake;
 pub(crate) use web_socket::message_frame;
-pub use workload::{RequestForm, RequestOrder, Workload, WorkloadRequest};
+pub(crate) use workload::{RequestOrder, Workload, WorkloadRequest};

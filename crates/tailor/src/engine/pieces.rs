@@ -8,7 +8,7 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// Piece of a content.
 #[derive(Clone, Debug)]
-pub enum ContentPiece {
+pub(crate) enum ContentPiece {
     /// Bytes of this content only.
     Own(Box<[u8]>),
     /// Bytes shared with other contents.
@@ -19,7 +19,7 @@ pub enum ContentPiece {
 
 /// Content as a sequence of pieces.
 #[derive(Clone, Debug)]
-pub struct ContentPieces(Box<[ContentPiece]>);
+pub(crate) struct ContentPieces(Box<[ContentPiece]>);
 
 /// Position in a content that is compared.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +47,7 @@ impl ContentPiece {
 
 impl ContentPieces {
     /// Creates a content from these pieces.
-    pub fn new(pieces: impl IntoIterator<Item = ContentPiece>) -> Self {
+    pub(crate) fn new(pieces: impl IntoIterator<Item = ContentPiece>) -> Self {
         Self(pieces.into_iter().filter(|piece| piece.bytes().is_none_or(|bytes| !bytes.is_empty())).collect())
     }
 

@@ -18,7 +18,7 @@ use super::workload::Workload;
 
 /// Plan of a run: target, requests, times and lines.
 #[derive(Clone, Debug)]
-pub struct LoadPlan {
+pub(crate) struct LoadPlan {
     /// Address of the target.
     pub address: TargetAddress,
     /// TLS settings and the server's name.
@@ -76,7 +76,7 @@ pub struct LoadPlan {
 
 /// Version of HTTP that a run uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LoadVersion {
+pub(crate) enum LoadVersion {
     /// HTTP/1.1, and HTTP/1.0 on some connections.
     #[default]
     Http1,
@@ -88,7 +88,7 @@ pub enum LoadVersion {
 
 impl LoadPlan {
     /// Name of the protocol in reports.
-    pub fn protocol(&self) -> &'static str {
+    pub(crate) fn protocol(&self) -> &'static str {
         match self.version {
             LoadVersion::Http1 if self.web_socket.is_some() => "WebSocket",
             LoadVersion::Http2 if self.workload.requests().iter().any(|request| request.is_grpc) => "gRPC",
@@ -97,7 +97,7 @@ impl LoadPlan {
     }
 
     /// Load profile, if the rate changes over time.
-    pub fn profile(&self) -> Option<&LoadProfile> {
+    pub(crate) fn profile(&self) -> Option<&LoadProfile> {
         match &self.pace {
             ArrivalPace::Profile { profile, .. } => Some(profile),
             _ => None,
@@ -107,12 +107,12 @@ impl LoadPlan {
 
 impl LoadVersion {
     /// True if a connection has concurrent streams.
-    pub fn has_streams(self) -> bool {
+    pub(crate) fn has_streams(self) -> bool {
         self != Self::Http1
     }
 
     /// Name in reports.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1",
             Self::Http2 => "HTTP/2",
@@ -123,7 +123,7 @@ impl LoadVersion {
 
 /// Address of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetAddress {
+pub(crate) enum TargetAddress {
     /// TCP.
     Tcp(SocketAddr),
     /// Path of a Unix domain socket.
@@ -132,7 +132,7 @@ pub enum TargetAddress {
 
 /// Persistence of connections.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ConnectionPersistence {
+pub(crate) struct ConnectionPersistence {
     /// Share of persistent connections, from 0 to 1. All others carry one request.
     pub keep_alive_share: f64,
     /// Share of HTTP/1.0 among persistent connections.
@@ -151,7 +151,7 @@ impl Default for ConnectionPersistence {
 
 /// Requests that the client aborts, like users who press "stop".
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Abort {
+pub(crate) struct Abort {
     /// Share of the requests, from 0 to 1.
     pub share: f64,
     /// Received bytes of the response after which the client aborts, unless it is complete by then.

@@ -6,7 +6,7 @@ use super::clock::{Nanos, SECOND};
 
 /// CPU time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessorTime {
+pub(crate) struct ProcessorTime {
     /// Exact sum of both parts.
     pub total: Nanos,
     /// CPU time in user space, by the kernel's ratio of ticks.
@@ -32,7 +32,7 @@ impl ProcessorTime {
     }
 
     /// Difference to an earlier reading.
-    pub fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         let total = self.total.saturating_sub(earlier.total);
         let user = self.user.saturating_sub(earlier.user).min(total);
         Self { total, user, system: total - user, waited: self.waited.saturating_sub(earlier.waited) }

@@ -6,7 +6,7 @@ use super::clock::{Nanos, SECOND};
 
 /// Part of a load profile, over which the rate changes at a constant speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ProfilePhase {
+pub(crate) struct ProfilePhase {
     /// Requests due per second at the start.
     pub from: f64,
     /// Requests due per second at the end.
@@ -17,7 +17,7 @@ pub struct ProfilePhase {
 
 /// Rates of an open loop over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoadProfile {
+pub(crate) struct LoadProfile {
     /// Time before the first phase, at its first rate.
     lead: ProfilePhase,
     phases: Arc<[ProfilePhase]>,
@@ -47,7 +47,7 @@ impl ProfilePhase {
 
 impl LoadProfile {
     /// Creates a profile, which must have a phase. `lead` is a time before it, at its first rate.
-    pub fn new(phases: Vec<ProfilePhase>, lead: Nanos) -> Self {
+    pub(crate) fn new(phases: Vec<ProfilePhase>, lead: Nanos) -> Self {
         let first = phases.first().map_or(0.0, |phase| phase.from);
         let lead = ProfilePhase { from: first, to: first, length: lead };
         let (mut time, mut count) = (0, lead.count());
@@ -62,7 +62,7 @@ impl LoadProfile {
     }
 
     /// Phases in order.
-    pub fn phases(&self) -> &[ProfilePhase] {
+    pub(crate) fn phases(&self) -> &[ProfilePhase] {
         &self.phases
     }
 
@@ -72,12 +72,12 @@ impl LoadProfile {
     }
 
     /// Length without the lead.
-    pub fn length(&self) -> Nanos {
+    pub(crate) fn length(&self) -> Nanos {
         self.phases.iter().map(|phase| phase.length).sum()
     }
 
     /// Highest rate.
-    pub fn rate_max(&self) -> f64 {
+    pub(crate) fn rate_max(&self) -> f64 {
         self.phases.iter().flat_map(|phase| [phase.from, phase.to]).fold(0.0, f64::max)
     }
 

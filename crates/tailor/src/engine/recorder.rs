@@ -19,7 +19,7 @@ const REASONS_MAX: usize = 64;
 /// Counts and histograms of an interval: first of one thread, then merged over all. Times are in nanoseconds, with
 /// three significant digits.
 #[derive(Clone, Debug)]
-pub struct IntervalRecord {
+pub(crate) struct IntervalRecord {
     /// Responses that passed all checks.
     pub served: u64,
     /// Served responses within the deadline, if there is one.
@@ -59,7 +59,7 @@ pub struct IntervalRecord {
 /// Completed TLS handshakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Handshakes")]
-pub struct HandshakeCounts {
+pub(crate) struct HandshakeCounts {
     /// With certificate and key exchange.
     pub full: u64,
     /// Resumed from an earlier session.
@@ -69,7 +69,7 @@ pub struct HandshakeCounts {
 /// Datagrams of HTTP/3, and the system calls for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Datagrams")]
-pub struct DatagramCounts {
+pub(crate) struct DatagramCounts {
     /// Datagrams received.
     pub received: u64,
     /// Datagrams sent.
@@ -186,12 +186,12 @@ impl IntervalRecord {
     }
 
     /// Requests that came to an end.
-    pub fn finished(&self) -> u64 {
+    pub(crate) fn finished(&self) -> u64 {
         self.served + self.failures.total() + self.aborted
     }
 
     /// Adds another time's counts.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.served += other.served;
         self.in_time += other.in_time;
         self.failures.merge(&other.failures);

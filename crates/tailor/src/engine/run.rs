@@ -22,7 +22,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A run in progress.
 #[derive(Debug)]
-pub struct RunningLoad {
+pub(crate) struct RunningLoad {
     messages: Receiver<Message>,
     threads: Vec<JoinHandle<()>>,
     /// Start of counting, on the run's clock.
@@ -39,7 +39,7 @@ pub struct RunningLoad {
 
 /// Report interval of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// End of the interval in seconds since the start of counting.
     pub end_seconds: f64,
     /// Counters and histograms of the interval.
@@ -52,7 +52,7 @@ pub struct Interval {
 
 /// Result of a whole run.
 #[derive(Clone, Debug)]
-pub struct RunOutcome {
+pub(crate) struct RunOutcome {
     /// Counters and histograms of all intervals together.
     pub record: IntervalRecord,
     /// CPU time of the load generator.
@@ -92,7 +92,7 @@ pub struct RunOutcome {
 ///
 /// # Errors
 /// A thread or its epoll instance cannot be created.
-pub fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLoad> {
+pub(crate) fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLoad> {
     let threads = plan.threads;
     let plan = Arc::new(plan);
     let (sender, messages) = channel();
@@ -134,7 +134,7 @@ pub fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLo
 
 impl RunningLoad {
     /// Waits until counting begins after the warm-up, or the run is stopped.
-    pub fn wait_for_counting(&self) {
+    pub(crate) fn wait_for_counting(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.counting_start.saturating_sub(self.clock.now()) {
                 0 => return,
@@ -144,7 +144,7 @@ impl RunningLoad {
     }
 
     /// Waits for the end of the next interval; `None` after the end of the run.
-    pub fn next_interval(&mut self) -> Option<Interval> {
+    pub(crate) fn next_interval(&mut self) -> Option<Interval> {
         while self.done < self.threads.len() {
             let Ok(message) = self.messages.recv() else { break };
             if let Some(interval) = self.on_message(message) {
@@ -156,7 +156,7 @@ impl RunningLoad {
     }
 
     /// Returns the result. Call it when there are no more intervals.
-    pub fn finish(mut self) -> RunOutcome {
+    pub(crate) fn finish(mut self) -> RunOutcome {
         while self.next_interval().is_some() {}
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -193,13 +193,8 @@ impl RunningLoad {
     }
 
     /// Ends the run now as if this were its planned end.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.end.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the time since counting began.
-    pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.clock.now().saturating_sub(self.counting_start))
     }
 }
 
@@ -272,7 +267,7 @@ impl RunOutcome {
     }
 
     /// Returns the responses served per second.
-    pub fn served_per_second(&self) -> f64 {
+    pub(crate) fn served_per_second(&self) -> f64 {
         self.served_in_time as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 }

@@ -26,7 +26,7 @@ const INPUT_BYTES: usize = 128 << 10;
 
 /// Counts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Times that the request was sent, completely or in part.
     pub sent: u64,
     /// Times that the response passed all checks.

@@ -17,7 +17,7 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Handshake of a run, and the response that it requires. All connections of a run use the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebSocketHandshake {
+pub(crate) struct WebSocketHandshake {
     /// Request with all fields.
     pub(crate) request: Vec<u8>,
     /// Required value of `Sec-WebSocket-Accept`.

@@ -12,7 +12,7 @@ use super::http3::Http3Request;
 
 /// Request of a list, with the check of its response.
 #[derive(Debug)]
-pub struct WorkloadRequest {
+pub(crate) struct WorkloadRequest {
     /// Method of the request; the response's framing depends on it.
     pub method: Method,
     /// Check of the response.
@@ -33,7 +33,7 @@ pub struct WorkloadRequest {
 
 /// Variant of an HTTP/1 request: version, and persistence of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestForm {
+pub(crate) struct RequestForm {
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
     /// True for the last request on its connection.
@@ -48,7 +48,7 @@ impl RequestForm {
     }
 
     /// Returns the Connection field that this variant needs (RFC 9112, section 9.3).
-    pub fn connection_field(self) -> Option<&'static str> {
+    pub(crate) fn connection_field(self) -> Option<&'static str> {
         match (self.version == Version::Http10, self.is_last) {
             (true, false) => Some("keep-alive"),
             (false, true) => Some("close"),
@@ -59,7 +59,7 @@ impl RequestForm {
 
 impl WorkloadRequest {
     /// Creates a request. `fields` must contain Host; the encoder adds Content-Length and Connection.
-    pub fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: ResponseCheck) -> Self {
+    pub(crate) fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: ResponseCheck) -> Self {
         let method = Method::from_name(method_name.as_bytes());
         let mut encoded = <[Vec<u8>; RequestForm::COUNT]>::default();
         for version in [Version::Http11, Version::Http10] {
@@ -118,14 +118,14 @@ impl WorkloadRequest {
     }
 
     /// Returns the HTTP/1 encoding.
-    pub fn encoded(&self, form: RequestForm) -> &[u8] {
+    pub(crate) fn encoded(&self, form: RequestForm) -> &[u8] {
         &self.encoded[form.index()]
     }
 }
 
 /// Order of the requests in a list.
 #[derive(Clone, Debug)]
-pub enum RequestOrder {
+pub(crate) enum RequestOrder {
     /// Cycles through the list.
     InTurn,
     /// Cycles through these indices.
@@ -136,7 +136,7 @@ pub enum RequestOrder {
 
 impl RequestOrder {
     /// Creates a random order by weight.
-    pub fn weighted(weights: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn weighted(weights: impl IntoIterator<Item = f64>) -> Self {
         let mut sum = 0.0;
         let sums = weights.into_iter().map(|weight| {
             sum += weight;
@@ -146,14 +146,14 @@ impl RequestOrder {
     }
 
     /// Creates a random order by Zipf's law: the frequency of rank r (from 1) is proportional to 1 / r^alpha.
-    pub fn zipf(count: usize, alpha: f64) -> Self {
+    pub(crate) fn zipf(count: usize, alpha: f64) -> Self {
         Self::weighted((1..=count).map(|rank| (rank as f64).powf(-alpha)))
     }
 }
 
 /// Source of requests for a thread.
 #[derive(Clone, Debug)]
-pub struct Workload {
+pub(crate) struct Workload {
     requests: Arc<[WorkloadRequest]>,
     order: RequestOrder,
     next: usize,
@@ -162,7 +162,7 @@ pub struct Workload {
 
 impl Workload {
     /// Creates a workload from a list, which must not be empty.
-    pub fn new(requests: Arc<[WorkloadRequest]>, order: RequestOrder) -> Self {
+    pub(crate) fn new(requests: Arc<[WorkloadRequest]>, order: RequestOrder) -> Self {
         assert!(!requests.is_empty(), "a workload has requests");
         Self { requests, order, next: 0, step: 1 }
     }

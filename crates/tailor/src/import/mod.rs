@@ -19,7 +19,7 @@ const CHOICES_MAX: usize = 1000;
 
 /// Options of `tailor import`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ImportOptions {
+pub(crate) struct ImportOptions {
     /// HAR file of a browser, Lua script of wrk, or JavaScript of k6
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -36,7 +36,7 @@ pub struct ImportOptions {
 
 /// Format of an imported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ImportFormat {
+pub(crate) enum ImportFormat {
     /// HTTP archive (HAR), as browsers save it
     Har,
     /// Lua script of wrk or wrk2
@@ -132,7 +132,7 @@ impl Imported {
 ///
 /// # Errors
 /// The file cannot be read or has no request that can be translated.
-pub fn run(options: &ImportOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &ImportOptions) -> Result<ProgramEnd, String> {
     let text = translate(options)?;
     match &options.output {
         Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,

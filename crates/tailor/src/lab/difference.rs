@@ -269,7 +269,7 @@ mod tests {
             lab_text: "text".to_owned(),
             start_unix_seconds: 0.0,
             duration_seconds: None,
-            environment: super::super::Environment::default(),
+            environment: super::super::environment::Environment::default(),
             servers: vec![description],
             steps: vec![SweepStep { value: None, servers: vec![server("a"), server("a (again)")], control: None }],
             searches: Vec::new(),

@@ -25,7 +25,7 @@ const SETTINGS: [&str; 12] = [
 
 /// Machine and settings of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Environment {
+pub(crate) struct Environment {
     /// Kernel release and build.
     pub kernel: String,
     /// Model of the CPU.
@@ -48,7 +48,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the environment of this machine.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let uname = rustix::system::uname();
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");
@@ -72,7 +72,7 @@ impl Environment {
     }
 
     /// All facts as pairs of name and value.
-    pub fn facts(&self) -> Vec<(String, String)> {
+    pub(crate) fn facts(&self) -> Vec<(String, String)> {
         let fixed = [
             ("kernel", self.kernel.clone()),
             ("processor", self.processor.clone()),
@@ -89,7 +89,7 @@ impl Environment {
     }
 
     /// Describes each difference as `name: old -> new`.
-    pub fn differences(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let mut compare = |name: &str, old: &str, new: &str| {
             if old != new {

@@ -10,7 +10,7 @@ use crate::units::parse_count;
 
 /// Options of `tailor web99 init`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct InitOptions {
+pub(crate) struct InitOptions {
     /// Directory to write to
     pub directory: PathBuf,
     /// Number of connections that the file set must suffice for

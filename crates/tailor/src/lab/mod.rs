@@ -20,13 +20,12 @@ mod vary;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-pub use environment::Environment;
 pub(crate) use guard::run_guard;
-pub use init::InitOptions;
+pub(crate) use init::InitOptions;
 pub(crate) use init::init_web99;
-pub use report::CompareReport;
+pub(crate) use report::CompareReport;
 pub(crate) use server::become_command;
-pub use soak::{SoakOptions, run as run_soak};
+pub(crate) use soak::{SoakOptions, run as run_soak};
 
 use crate::end::ProgramEnd;
 
@@ -55,7 +54,7 @@ const LABS: [(&str, &str); 17] = [
 
 /// Options of `tailor compare`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct CompareOptions {
+pub(crate) struct CompareOptions {
     /// Lab to run (a file, or a built-in lab of --list), or recorded runs to compare; commas separate repeated runs
     #[arg(value_name = "LAB | OLD.json,... NEW.json,...", required_unless_present = "list", num_args = 1..=2)]
     pub what: Vec<String>,
@@ -97,7 +96,7 @@ pub struct CompareOptions {
 ///
 /// # Errors
 /// The command is impossible: the message gives the reason.
-pub fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
     if options.list {
         for (name, text) in LABS {
             println!("{name:18} {}", model::parse(text, &peers()?)?.about);
@@ -160,7 +159,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
 }
 
 /// JSON schema of a recorded run.
-pub fn schema() -> String {
+pub(crate) fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(CompareReport)).expect("a schema can be written as JSON")
 }
 

@@ -13,7 +13,7 @@ use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 impl CompareReport {
     /// Formats the report as text.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut out = format!("{}: {}\n\n", self.lab, self.about);
         for (title, rows) in self.tables() {
             if let Some(title) = title {
@@ -28,7 +28,7 @@ impl CompareReport {
     }
 
     /// Formats the report as an HTML page.
-    pub fn to_html(&self) -> String {
+    pub(crate) fn to_html(&self) -> String {
         let mut out = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(&self.lab), escape(&self.about));
         for (class, note) in self.notes() {
             let _ = writeln!(out, "<p class=\"{class}\">{}</p>", escape(&note));

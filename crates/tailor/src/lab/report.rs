@@ -15,7 +15,7 @@ pub(super) const CONTROL_MARGIN: f64 = 0.03;
 
 /// Record of a lab's run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct CompareReport {
+pub(crate) struct CompareReport {
     /// Version of this format.
     pub format_version: u32,
     /// Version of tailor.
@@ -64,7 +64,7 @@ fn control_margin() -> f64 {
 
 /// Server and its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ServerDescription {
+pub(crate) struct ServerDescription {
     /// Name of the server.
     pub name: String,
     /// First line of its version command's output.
@@ -86,7 +86,7 @@ pub struct ServerDescription {
 /// Measurements at one value of the sweep.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Step")]
-pub struct SweepStep {
+pub(crate) struct SweepStep {
     /// Value of the sweep.
     pub value: Option<String>,
     /// Results of each server. The last is the first server again, as control.
@@ -98,7 +98,7 @@ pub struct SweepStep {
 
 /// Highest values at which a server passed all loads. The last server is the first one again, as control.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct SearchResult {
+pub(crate) struct SearchResult {
     /// Name of the server.
     pub name: String,
     /// Highest value of each round, which passed twice; 0 if none passed.
@@ -115,7 +115,7 @@ pub struct SearchResult {
 
 /// Value that a search tried.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Try {
+pub(crate) struct Try {
     /// Value in place of `@VALUE@`.
     pub value: u64,
     /// True if all loads passed.
@@ -126,7 +126,7 @@ pub struct Try {
 
 /// Measurements of a server.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct ServerResult {
+pub(crate) struct ServerResult {
     /// Name of the server.
     pub name: String,
     /// Measurements by round.
@@ -135,7 +135,7 @@ pub struct ServerResult {
 
 /// Measurement of a server in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// CPU time in user space per served request, in microseconds.
     pub user_micros_per_request: f64,
     /// CPU time in the kernel per served request, in microseconds.
@@ -157,7 +157,7 @@ pub struct Measurement {
 /// Results of a load.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LoadResult")]
-pub struct LabLoadResult {
+pub(crate) struct LabLoadResult {
     /// Name of the load.
     pub name: String,
     /// Responses that passed all checks.
@@ -232,7 +232,7 @@ impl LabLoadResult {
 
 impl Measurement {
     /// CPU time per served request, in microseconds.
-    pub fn processor_micros_per_request(&self) -> f64 {
+    pub(crate) fn processor_micros_per_request(&self) -> f64 {
         self.user_micros_per_request + self.system_micros_per_request
     }
 

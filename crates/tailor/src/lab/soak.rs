@@ -30,7 +30,7 @@ const WARM_SHARE: f64 = 0.1;
 
 /// Options of `tailor soak`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SoakOptions {
+pub(crate) struct SoakOptions {
     /// Directory of the records and the report; a directory with records continues its run
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
@@ -77,7 +77,7 @@ struct SoakPiece {
 ///
 /// # Errors
 /// The run is impossible: the message gives the reason.
-pub fn run(options: &SoakOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &SoakOptions) -> Result<ProgramEnd, String> {
     let directory = &options.directory;
     std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     super::cgroup::remove_left_groups();

@@ -7,7 +7,7 @@ use super::namespace::{self, QueueingDiscipline};
 
 /// Setting with the values to compare.
 #[derive(Clone, Debug, PartialEq)]
-pub struct VariedSetting {
+pub(crate) struct VariedSetting {
     kind: SettingKind,
     name: String,
     values: Vec<String>,

@@ -62,7 +62,10 @@ impl ReplayServer {
                     resumes: true,
                     ..TlsChoices::default()
                 };
-                Some((tls_config(&choices, LoadVersion::Http1)?, ServerName::try_from(name).map_err(|error| format!("name for TLS: {error}"))?))
+                Some((
+                    tls_config(&choices, LoadVersion::Http1)?,
+                    ServerName::try_from(name).map_err(|error| format!("name for TLS: {error}"))?,
+                ))
             }
             false => None,
         };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use self::client::{ReplayClient, ReplayServer};
 use self::difference::{FieldFilter, differences};
-pub use self::report::{ReplayReport, schema};
+pub(crate) use self::report::{ReplayReport, schema};
 use crate::bench::access_log::{AccessLogEntry, due_times, parse};
 use crate::bench::target::Url;
 use crate::end::{ProgramEnd, stop_on_signals};
@@ -21,7 +21,7 @@ use crate::units::parse_duration;
 
 /// Options of `tailor replay`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ReplayOptions {
+pub(crate) struct ReplayOptions {
     /// Access log in the common or combined format
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
@@ -76,7 +76,7 @@ pub struct ReplayOptions {
 ///
 /// # Errors
 /// The log cannot be read or has no request to send, a URL or option is invalid, or the report cannot be written.
-pub fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
+pub(crate) fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
     if options.speed.is_some_and(|speed| speed.is_nan() || speed <= 0.0) {
         return Err("--speed must be more than 0".into());
     }

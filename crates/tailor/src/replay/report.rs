@@ -11,7 +11,7 @@ use crate::units::format_count;
 
 /// Result of `tailor replay`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub struct ReplayReport {
+pub(crate) struct ReplayReport {
     /// Requests that both servers were sent.
     pub requests: u64,
     /// Requests whose responses are the same.
@@ -28,7 +28,7 @@ pub struct ReplayReport {
 
 /// Differences of one kind.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub struct DifferenceKind {
+pub(crate) struct DifferenceKind {
     /// Number of requests with it.
     pub requests: u64,
     /// Some of these requests.
@@ -37,7 +37,7 @@ pub struct DifferenceKind {
 
 /// Request with a difference.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct DifferenceExample {
+pub(crate) struct DifferenceExample {
     /// Method and target.
     pub request: String,
     /// Values of the old and the new server, if the kind does not say them.
@@ -45,7 +45,7 @@ pub struct DifferenceExample {
 }
 
 /// JSON schema of a report.
-pub fn schema() -> String {
+pub(crate) fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(ReplayReport)).expect("a schema can be written as JSON")
 }
 

@@ -27,7 +27,7 @@ svg polyline, svg circle, figcaption span { filter: brightness(1.6) }
 ";
 
 /// Builds the HTML page of a report.
-pub fn page(report: &BenchReport) -> String {
+pub(crate) fn page(report: &BenchReport) -> String {
     let date = crate::units::format_date(report.start_unix_seconds);
     document(&format!("tailor: {}, {date}", report.address), &body(report))
 }

@@ -1,14 +1,14 @@
 //! Model of a report, [`BenchReport`], and its output formats.
 
 mod build;
-pub mod html;
-pub mod json;
-pub mod observe;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod observe;
 mod phases;
 pub(crate) mod plot;
 mod scenarios;
 mod streams;
-pub mod text;
+pub(crate) mod text;
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use build::Builder;
-pub use phases::PhaseReport;
-pub use scenarios::ScenarioReport;
+pub(crate) use phases::PhaseReport;
+pub(crate) use scenarios::ScenarioReport;
 pub(crate) use streams::IntervalOutputs;
 
 use crate::engine::{DatagramCounts, Failures, HandshakeCounts};
 
 /// Version of the report's format; raised when a program for the old format would misread the new one.
-pub const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Report of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct BenchReport {
+pub(crate) struct BenchReport {
     /// Version of this format.
     pub format_version: u32,
     /// Version of tailor.
@@ -120,7 +120,7 @@ pub struct BenchReport {
 /// Precision of a result, from the means of ten batches of intervals.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Precision")]
-pub struct PrecisionReport {
+pub(crate) struct PrecisionReport {
     /// Quantity: `rate`, `mean`, `p99` and so on.
     pub quantity: String,
     /// Mean over the batches: responses per second, or nanoseconds.
@@ -153,7 +153,7 @@ impl PrecisionReport {
 
 /// Limit that a run reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// Part of the test that was the limit.
     pub by: LimitedBy,
     /// Measured values that show it.
@@ -163,7 +163,7 @@ pub struct Limit {
 /// Part of a test that can be its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum LimitedBy {
+pub(crate) enum LimitedBy {
     /// The load generator.
     Client,
     /// The kernel of the client's machine: its CPUs, ports and file descriptors.
@@ -214,7 +214,7 @@ impl<'de> Deserialize<'de> for Limit {
 /// Shape of a load.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Load")]
-pub struct LoadShape {
+pub(crate) struct LoadShape {
     /// Pace of requests: `closed`, `constant`, `poisson`, `profile` or `recorded`.
     pub pace: String,
     /// Requests due per second, in an open loop with a rate.
@@ -278,7 +278,7 @@ fn http1() -> String {
 
 /// Distribution of times.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Distribution {
+pub(crate) struct Distribution {
     /// Number of values.
     pub count: u64,
     /// Minimum.
@@ -299,7 +299,7 @@ pub struct Distribution {
 
 /// Point of a distribution.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Percentile {
+pub(crate) struct Percentile {
     /// Percentage of the values that are at most `nanos`.
     pub percentile: f64,
     /// Value at this percentile.
@@ -309,7 +309,7 @@ pub struct Percentile {
 impl Distribution {
     /// Value at a percentile. If the percentile is not listed, it takes the next one above it. Returns `None` if the
     /// percentile falls on a failed request, or if there are too few values for it.
-    pub fn at(&self, percentile: f64) -> Option<u64> {
+    pub(crate) fn at(&self, percentile: f64) -> Option<u64> {
         let is_known = percentile >= 100.0 || self.has_values_above(percentile);
         let point = self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9);
         point.filter(|_| is_known).map(|point| point.nanos)
@@ -324,7 +324,7 @@ impl Distribution {
 /// Traffic of the simulated lines.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Lines")]
-pub struct LineTraffic {
+pub(crate) struct LineTraffic {
     /// Configured rate towards the client, in bits per second.
     pub receive_bits_per_second: Option<u64>,
     /// Lines that had a request in progress. Starved ones are among them.
@@ -349,7 +349,7 @@ pub struct LineTraffic {
 /// Resources that the load generator used.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Client")]
-pub struct GeneratorUsage {
+pub(crate) struct GeneratorUsage {
     /// CPU time per request that ended, in microseconds, without busy-waiting for send times.
     pub processor_micros_per_request: f64,
     /// CPU time in user space, in seconds.
@@ -369,7 +369,7 @@ pub struct GeneratorUsage {
 /// Resources that the watched server used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Server")]
-pub struct ServerUsage {
+pub(crate) struct ServerUsage {
     /// CPU time in user space, in seconds.
     pub user_seconds: f64,
     /// CPU time in the kernel, in seconds.
@@ -384,7 +384,7 @@ pub struct ServerUsage {
 
 /// Result of a condition.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RequirementResult {
+pub(crate) struct RequirementResult {
     /// Condition as the user typed it.
     pub text: String,
     /// True if the condition holds.
@@ -395,7 +395,7 @@ pub struct RequirementResult {
 
 /// Figures of one interval of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct IntervalReport {
+pub(crate) struct IntervalReport {
     /// Start of the interval, in seconds since counting began.
     pub start_seconds: f64,
     /// End of the interval, in seconds since counting began.

@@ -7,7 +7,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// Source of a server's CPU time and memory.
 #[derive(Clone, Debug)]
-pub enum Observed {
+pub(crate) enum Observed {
     /// A process and its descendants.
     Process(u32),
     /// A control group.
@@ -16,7 +16,7 @@ pub enum Observed {
 
 /// Directories of a control group: the same in version 2, one for each controller in version 1.
 #[derive(Clone, Debug)]
-pub struct Cgroup {
+pub(crate) struct Cgroup {
     /// True for version 2, the unified hierarchy.
     pub is_unified: bool,
     /// Directory with the figures of CPU time.
@@ -27,7 +27,7 @@ pub struct Cgroup {
 
 /// Resources used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// CPU time in user space.
     pub user_micros: u64,
     /// CPU time in the kernel.
@@ -40,7 +40,7 @@ pub struct Usage {
 
 impl Observed {
     /// Control group with these directories: one in version 2, those of cpuacct and memory in version 1.
-    pub fn group(directories: &[PathBuf]) -> Self {
+    pub(crate) fn group(directories: &[PathBuf]) -> Self {
         let processor = directories.first().cloned().unwrap_or_default();
         Self::Cgroup(Cgroup {
             is_unified: !processor.join("cpuacct.usage").exists(),
@@ -50,7 +50,7 @@ impl Observed {
     }
 
     /// Options with which `tailor bench` watches the same source.
-    pub fn watch_arguments(&self) -> Vec<String> {
+    pub(crate) fn watch_arguments(&self) -> Vec<String> {
         match self {
             Self::Process(id) => vec!["--watch".to_owned(), id.to_string()],
             Self::Cgroup(group) => [&group.processor, &group.memory]
@@ -61,7 +61,7 @@ impl Observed {
     }
 
     /// Reads the resources used so far. An unreadable figure is 0.
-    pub fn read(&self) -> Usage {
+    pub(crate) fn read(&self) -> Usage {
         match self {
             Self::Process(root) => {
                 descendants(*root).into_iter().map(process).fold(Usage::default(), |sum, usage| Usage {

@@ -12,7 +12,7 @@ use crate::units::{format_count, format_nanos, format_rate};
 /// Figures of the requests that were due in a phase of the load profile.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Phase")]
-pub struct PhaseReport {
+pub(crate) struct PhaseReport {
     /// Start of the phase, in seconds since counting began.
     pub start_seconds: f64,
     /// End of the phase, in seconds since counting began.

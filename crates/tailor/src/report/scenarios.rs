@@ -12,7 +12,7 @@ use crate::units::{format_count, format_nanos};
 /// Figures of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Scenario")]
-pub struct ScenarioReport {
+pub(crate) struct ScenarioReport {
     /// Name.
     pub name: String,
     /// Whole runs. Served runs are those whose requests all passed; their time goes from start to end, with pauses.
@@ -24,7 +24,7 @@ pub struct ScenarioReport {
 /// Figures of a request of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Step")]
-pub struct StepReport {
+pub(crate) struct StepReport {
     /// Name.
     pub name: String,
     /// Requests.
@@ -34,7 +34,7 @@ pub struct StepReport {
 /// Counts and times of a group of requests, or of runs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Group")]
-pub struct GroupReport {
+pub(crate) struct GroupReport {
     /// Members that passed every check.
     pub served: u64,
     /// Members that failed.

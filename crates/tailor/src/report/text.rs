@@ -9,7 +9,7 @@ use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
 /// Formats a report as text.
-pub fn page(report: &BenchReport) -> String {
+pub(crate) fn page(report: &BenchReport) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write_page(&mut out, report);

@@ -8,7 +8,7 @@ use super::tables::ADS;
 
 /// Shares of the kinds of operations, which add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mix([f64; 5]);
+pub(crate) struct Mix([f64; 5]);
 
 impl Default for Mix {
     fn default() -> Self {
@@ -21,7 +21,7 @@ impl Mix {
     ///
     /// # Errors
     /// The text has not five numbers, or they do not add up to 100.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let numbers: Result<Vec<f64>, _> = text.split(',').map(|number| number.trim().parse::<f64>()).collect();
         match numbers.map(<[f64; 5]>::try_from) {
             Ok(Ok(percents)) if percents.iter().all(|percent| *percent >= 0.0) => match percents.iter().sum::<f64>() {

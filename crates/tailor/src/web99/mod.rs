@@ -18,10 +18,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-pub use mix::Mix;
-pub use options::{RunConditions, Web99Output, Web99Workload};
-pub use post_log::PostLogSummary;
-pub use summary::{Web99Report, Web99Summary};
+pub(crate) use options::{RunConditions, Web99Output, Web99Workload};
+pub(crate) use summary::{Web99Report, Web99Summary};
 
 use crate::end::ProgramEnd;
 use crate::search::Search;
@@ -29,7 +27,7 @@ use crate::units::{parse_count, parse_share};
 
 /// Commands of `tailor web99` that send load.
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Web99Action {
+pub(crate) enum Web99Action {
     /// Check each operation by itself: bodies, cookies and the post log
     Check {
         /// Workload of the check.
@@ -81,7 +79,7 @@ pub enum Web99Action {
 ///
 /// # Errors
 /// The command is impossible: the message gives the reason.
-pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
+pub(crate) fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
     match command {
         Web99Action::Check { workload, connections } => run_check(workload, *connections),
         Web99Action::Run { workload, connections, conditions, output } => {
@@ -97,7 +95,7 @@ pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
 }
 
 /// JSON schema of a run's report.
-pub fn schema() -> String {
+pub(crate) fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(Web99Report)).expect("a schema can be written as JSON")
 }
 

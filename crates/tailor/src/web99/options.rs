@@ -17,7 +17,7 @@ use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 
 /// Options of the workload, which the check, a run and the search share.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Web99Workload {
+pub(crate) struct Web99Workload {
     /// URL of the server, such as http://127.0.0.1:8080
     pub url: String,
     /// Shares of static GET, dynamic GET, ad rotation GET, POST and CGI GET, in percent
@@ -42,7 +42,7 @@ pub struct Web99Workload {
 
 /// Conditions of a run, and of its verdict.
 #[derive(Clone, Debug, clap::Args)]
-pub struct RunConditions {
+pub(crate) struct RunConditions {
     /// Rate of each connection's line, in bits per second
     #[arg(long, value_name = "RATE", default_value = "400k", help_heading = "Conditions")]
     pub line: String,
@@ -95,7 +95,7 @@ pub struct RunConditions {
 
 /// Outputs of a run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Web99Output {
+pub(crate) struct Web99Output {
     /// Write the report as JSON; `-` or no value means standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = crate::bench::parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,

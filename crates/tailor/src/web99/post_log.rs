@@ -26,7 +26,7 @@ pub(crate) struct SentPost {
 
 /// Comparison of the post log with the POSTs of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PostLogSummary {
+pub(crate) struct PostLogSummary {
     /// POSTs sent, including the warm-up.
     pub sent: u64,
     /// POSTs that got the right response.
@@ -45,7 +45,7 @@ pub struct PostLogSummary {
 
 impl PostLogSummary {
     /// True if the log has each POST once, and nothing else.
-    pub fn is_right(&self) -> bool {
+    pub(crate) fn is_right(&self) -> bool {
         (self.lost, self.doubled, self.wrong) == (0, 0, 0) && self.fault.is_none()
     }
 }

@@ -14,7 +14,7 @@ use crate::units::format_count;
 
 /// Report of a web99 run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Web99Report {
+pub(crate) struct Web99Report {
     /// Load and results, as `tailor bench` reports them. `passed` is true if the connections were sustained.
     #[serde(flatten)]
     pub bench: BenchReport,
@@ -24,7 +24,7 @@ pub struct Web99Report {
 
 /// Results of the workload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Web99Summary {
+pub(crate) struct Web99Summary {
     /// Concurrent connections, each with its own line.
     pub connections: u64,
     /// Directories of the file set.
@@ -59,12 +59,12 @@ pub struct Web99Summary {
 
 impl Web99Summary {
     /// Conforming lines as a share of all lines.
-    pub fn conforming_share(&self) -> f64 {
+    pub(crate) fn conforming_share(&self) -> f64 {
         self.conforming as f64 / self.connections.max(1) as f64
     }
 
     /// True if the checker and the post log found no fault, at any speed.
-    pub fn is_right(&self) -> bool {
+    pub(crate) fn is_right(&self) -> bool {
         self.faults.is_empty() && self.post_log.as_ref().is_none_or(PostLogSummary::is_right)
     }
 
@@ -126,7 +126,7 @@ impl Web99Summary {
 
 impl Web99Report {
     /// Formats the report as text.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut out = format!("web99: {}\n\n", self.web99.verdict());
         for (name, text) in self.web99.lines() {
             // Writing to a string does not fail.
@@ -139,7 +139,7 @@ impl Web99Report {
     }
 
     /// Formats the report as an HTML page.
-    pub fn to_html(&self) -> String {
+    pub(crate) fn to_html(&self) -> String {
         let mut out = format!("<h1>web99: {}</h1>\n<p>Not a SPECweb99 result.</p>\n", escape(&self.web99.verdict()));
         for fault in &self.web99.faults {
             let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(fault));

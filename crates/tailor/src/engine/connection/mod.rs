@@ -90,7 +90,7 @@ pub(crate) struct LoadConnection {
 
 /// Traffic on a slot's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LineUsage {
+pub(crate) struct LineUsage {
     /// Bytes of responses, complete or not.
     pub bytes: u64,
     /// Time with a request in flight, or with a connection that failed.

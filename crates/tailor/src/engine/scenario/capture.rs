@@ -6,7 +6,7 @@ use crate::engine::response::KeptResponse;
 
 /// Value to take from a response.
 #[derive(Clone, Debug)]
-pub struct ResponseCapture {
+pub(crate) struct ResponseCapture {
     /// Name of the variable.
     pub name: String,
     /// Variable that gets the value.
@@ -17,7 +17,7 @@ pub struct ResponseCapture {
 
 /// Place of a value in a response.
 #[derive(Clone, Debug)]
-pub enum CaptureSource {
+pub(crate) enum CaptureSource {
     /// JSON pointer (RFC 6901) into the content.
     Json(String),
     /// Regular expression over the content; the value is its first group, or the whole match.

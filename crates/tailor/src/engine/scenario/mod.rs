@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-pub use capture::{CaptureSource, ResponseCapture};
+pub(crate) use capture::{CaptureSource, ResponseCapture};
 pub(crate) use session::Session;
-pub use template::{RequestTemplate, TemplatePart};
+pub(crate) use template::{RequestTemplate, TemplatePart};
 
 use super::clock::Nanos;
 use super::groups::{GroupRecord, merge_groups};
 
 /// Scenarios of a run. Their steps are the requests of the workload, in order.
 #[derive(Debug)]
-pub struct ScenarioSet {
+pub(crate) struct ScenarioSet {
     /// Scenarios.
     pub scenarios: Vec<Scenario>,
     /// Cumulative weights of the scenarios.
@@ -31,7 +31,7 @@ pub struct ScenarioSet {
 
 /// Sequence of requests.
 #[derive(Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Name.
     pub name: String,
     /// Requests in order; at least one.
@@ -44,7 +44,7 @@ pub struct Scenario {
 
 /// Request of a scenario.
 #[derive(Debug)]
-pub struct ScenarioStep {
+pub(crate) struct ScenarioStep {
     /// Name in reports.
     pub name: String,
     /// Index of the request in the workload, which has its method and the check of status, length and fields.
@@ -67,7 +67,7 @@ pub struct ScenarioStep {
 
 impl ScenarioStep {
     /// True if the content of the response is needed.
-    pub fn keeps_content(&self) -> bool {
+    pub(crate) fn keeps_content(&self) -> bool {
         let is_content = |capture: &ResponseCapture| !matches!(capture.source, CaptureSource::Field(_));
         !self.contains.is_empty() || self.captures.iter().any(is_content)
     }
@@ -75,7 +75,7 @@ impl ScenarioStep {
 
 /// Pause of a user, uniform between two bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThinkTime {
+pub(crate) struct ThinkTime {
     /// Minimum.
     pub min: Nanos,
     /// Maximum.
@@ -90,7 +90,7 @@ impl ThinkTime {
 
 /// Rows of data. Each run of a scenario takes one.
 #[derive(Debug)]
-pub struct DataSet {
+pub(crate) struct DataSet {
     /// Variable of each column.
     pub columns: Vec<usize>,
     /// Rows; at least one.
@@ -113,7 +113,7 @@ pub(crate) struct ThreadScenarios {
 
 /// Counts of scenarios.
 #[derive(Clone, Debug, Default)]
-pub struct ScenarioRecord {
+pub(crate) struct ScenarioRecord {
     /// Runs of each scenario; their latency is the time from start to end.
     pub runs: Vec<GroupRecord>,
     /// Requests of each step, in the order of the workload.

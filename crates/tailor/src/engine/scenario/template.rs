@@ -4,11 +4,11 @@ use super::session::SessionValues;
 
 /// Text with places for variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestTemplate(pub Vec<TemplatePart>);
+pub(crate) struct RequestTemplate(pub Vec<TemplatePart>);
 
 /// Part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TemplatePart {
+pub(crate) enum TemplatePart {
     /// Fixed bytes.
     Text(Vec<u8>),
     /// Value of a variable.
