@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
 /// Links of the document at `path` that lead nowhere below `root`, a line each. What is on other machines is not asked.
 pub(crate) fn broken(root: &Path, path: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    for (number, line) in prose(text) {
-        for target in targets(&line).filter(|target| !target.contains("://") && !target.starts_with("mailto:")) {
-            if let Some(missing) = missing(root, path, text, target) {
-                problems.push(format!("{path}:{number}: {target}: {missing}"));
-            }
+    for (at, target) in targets(text).filter(|(_, target)| !target.contains("://") && !target.starts_with("mailto:")) {
+        if let Some(missing) = missing(root, path, text, &target) {
+            let line = text[..at].matches('\n').count() + 1;
+            problems.push(format!("{path}:{line}: {target}: {missing}"));
         }
     }
     problems
@@ -18,12 +19,8 @@ pub(crate) fn broken(root: &Path, path: &str, text: &str) -> Vec<String> {
 
 /// Documents on this machine that a document links to, by their paths from the root.
 pub(crate) fn documents(path: &str, text: &str) -> Vec<String> {
-    let mut documents = Vec::new();
-    for (_, line) in prose(text) {
-        let files = targets(&line).filter(|target| !target.contains(':')).filter_map(|it| it.split('#').next());
-        documents.extend(files.filter_map(|file| resolve(path, file)));
-    }
-    documents
+    let files = targets(text).filter(|(_, target)| !target.contains(':'));
+    files.filter_map(|(_, target)| resolve(path, target.split('#').next()?)).collect()
 }
 
 /// The reason why a link of a document leads nowhere.
@@ -41,19 +38,14 @@ pub(crate) fn missing(root: &Path, path: &str, text: &str, target: &str) -> Opti
     (!is_there).then_some("there is no such heading")
 }
 
-/// Lines with their numbers, from 1, without code.
-fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
-    let mut is_code = false;
-    text.lines().enumerate().filter_map(move |(index, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        is_code ^= is_fence;
-        let without_code = || line.split('`').step_by(2).collect();
-        (!is_code && !is_fence).then(|| (index + 1, without_code()))
+/// Targets of links and images, each with the place where it begins.
+fn targets(text: &str) -> impl Iterator<Item = (usize, String)> {
+    Parser::new(text).into_offset_iter().filter_map(|(event, place)| match event {
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+            Some((place.start, dest_url.into_string()))
+        }
+        _ => None,
     })
-}
-
-fn targets(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
 /// A relative path, from the root, by the document that has it. An empty one is the document itself.
@@ -77,18 +69,20 @@ fn resolve(document: &str, target: &str) -> Option<String> {
 /// has a number after it.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut counts = BTreeMap::new();
-    let mut is_code = false;
     let mut names = BTreeSet::new();
-    for line in text.lines() {
-        is_code ^= line.starts_with("```");
-        let heading = line.trim_start_matches('#');
-        if is_code || heading.len() == line.len() || !heading.starts_with(' ') {
-            continue;
+    let mut heading = None;
+    for event in Parser::new(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::Text(part) | Event::Code(part) => heading.iter_mut().for_each(|heading| heading.push_str(&part)),
+            Event::End(TagEnd::Heading(_)) => {
+                let name = name(&heading.take().unwrap_or_default());
+                let count = counts.entry(name.clone()).or_insert(0);
+                names.insert(if *count == 0 { name } else { format!("{name}-{count}") });
+                *count += 1;
+            }
+            _ => {}
         }
-        let name = name(heading.trim());
-        let count = counts.entry(name.clone()).or_insert(0);
-        names.insert(if *count == 0 { name } else { format!("{name}-{count}") });
-        *count += 1;
     }
     names
 }

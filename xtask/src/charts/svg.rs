@@ -178,5 +178,7 @@ pub(super) fn describe(chart: &Chart) -> String {
 }
 
 pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let mut out = String::with_capacity(text.len());
+    wire::http::escape_html(text, &mut out);
+    out
 }
