@@ -11,7 +11,7 @@
 
 The server is pinned to core 0, the clients to core 1. Turns alternate (A B B A), ratios are taken within a turn, and
 `tailcoat-again` is the control: if tailcoat differs from itself by more than 3 %, or any response was wrong, the run is
-void and ends with status 1. Needs root (control groups), a C compiler, taskset and the named peers.
+void and ends with status 1. Needs root (control groups), a C compiler for the floor, taskset and the named peers.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 
 import rows
 import scenarios
-from harness import network, pool, record, report, servers, tree
+from harness import client, network, pool, record, report, servers, tree
 
 
 class Bench:
@@ -39,6 +39,7 @@ def parse_arguments():
         command.add_argument("--servers", default=",".join(scenario.servers), metavar="NAME[=COMMAND],...",
                              help="default: %(default)s; a COMMAND without {port} gets the options of `tailcoat serve`")
         command.add_argument("--tailcoat", default=record.DEFAULT_TAILCOAT, metavar="COMMAND", help="default: the optimized build")
+        command.add_argument("--tailor", metavar="PROGRAM", help="default: the optimized build")
         command.add_argument("--peer-root", metavar="DIRECTORY", help="a root directory whose peers are preferred to the machine's; they run by chroot")
         command.add_argument("--rounds", type=int, default=scenario.rounds, help="how often servers are started; default: %(default)s")
         command.add_argument("--slots", type=int, default=scenario.slots, help="turns in a round; default: %(default)s")
@@ -66,6 +67,8 @@ def main():
         sys.exit(pool.run(arguments.files))
     if arguments.scenario == "all":
         sys.exit(rows.run_all(arguments))
+    if arguments.tailor:
+        client.use_tailor(arguments.tailor)
     network.enter(arguments.congestion)
     scenario = next(scenario for scenario in scenarios.ALL if scenario.name == arguments.scenario)
     listed = servers.named(arguments.servers.split(","), arguments.tailcoat, arguments.peer_root if scenario.enters_peer_root else None)

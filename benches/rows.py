@@ -84,8 +84,6 @@ ALL = (
     row("overload-static", "overload --part static --seconds 20 --servers tailcoat,nginx,h2o", 130),
     row("overload-proxy", "overload --part proxy --seconds 20", 170),
 )
-# Scenarios whose clients include tailor.
-WITH_TAILOR = {"http2", "http3", "page", "overload", "web99"}
 
 
 def add_arguments(parser):
@@ -162,11 +160,9 @@ def measure(arguments, each, state, deadline):
 def words(arguments, each):
     """The command line of a row."""
     options = ["--record", each.name, "--results", arguments.results, "--tailcoat", arguments.tailcoat]
-    for name in ("peer_root", "commit"):
+    for name in ("peer_root", "commit", "tailor"):
         if value := getattr(arguments, name):
             options += [f"--{name.replace('_', '-')}", value]
-    if arguments.tailor and each.words[0] in WITH_TAILOR:
-        options += ["--tailor", arguments.tailor]
     if each.needs:
         options += [f"--{each.needs.replace('_', '-')}", getattr(arguments, each.needs)]
     return [*each.words, *options]

@@ -16,7 +16,7 @@ class Comparison:
     """Samples of all turns by server, and what makes the run void."""
 
     samples: dict
-    """Server name -> results of clients/load.c, one a turn, each with `cpu_us` a response added."""
+    """Server name -> results of `tailor`, one a turn, each with `cpu_us` a response added."""
     void: list
     """Reasons; none: the run counts."""
 
@@ -43,7 +43,7 @@ def compare(bench, path, measure, body_bytes=None, warm_up_seconds=0.5, control=
 
     A round starts all servers afresh, warms each up, and then gives each a slot, forwards and backwards in turn, as often
     as --slots says; those that are not being measured are idle. `measure` takes a running server, a number of seconds and
-    a seed, and returns a result of clients/load.c. With `body_bytes` responses are counted by bytes: of large ones, many
+    a seed, and returns a result of `tailor`. With `body_bytes` responses are counted by bytes: of large ones, many
     are under way when the time is over. `control` names the two servers that are the same."""
     arguments = bench.arguments
     samples = {server.name: [] for server in bench.servers}

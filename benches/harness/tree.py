@@ -17,19 +17,18 @@ class Tree:
         self.pattern = random.Random(20000813).randbytes(PATTERN_BYTES)
         self.root = directory / "root"
         self.root.mkdir()
-        self.pattern_file = directory / "pattern"
-        self.pattern_file.write_bytes(self.pattern)
+
+    def content(self, size_bytes, pattern_offset=0):
+        """Content of a file of this size."""
+        offset = pattern_offset % PATTERN_BYTES
+        block = self.pattern[offset:] + self.pattern[:offset]
+        return block * (size_bytes // PATTERN_BYTES) + block[: size_bytes % PATTERN_BYTES]
 
     def add(self, name, size_bytes, pattern_offset=0):
         """Writes a file; returns its path in a URL."""
         file = self.root / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        offset = pattern_offset % PATTERN_BYTES
-        block = self.pattern[offset:] + self.pattern[:offset]
-        with open(file, "wb") as output:
-            for _ in range(size_bytes // PATTERN_BYTES):
-                output.write(block)
-            output.write(block[: size_bytes % PATTERN_BYTES])
+        file.write_bytes(self.content(size_bytes, pattern_offset))
         return f"/{name}"
 
 

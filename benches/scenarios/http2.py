@@ -30,7 +30,6 @@ PEERS = ("nginx-tls", "h2o-tls", "caddy-tls")
 
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help=f"default: {' '.join(PARTS)}")
-    client.add_tailor_argument(parser)
 
 
 def run(bench):
@@ -42,7 +41,7 @@ def run(bench):
                  "--expect-body", bench.tree.root / path[1:]]
 
         def measure(server, seconds, _):
-            return client.run_tailor(bench.arguments.tailor, server, f"https://127.0.0.1:{server.port}{path}", words, seconds)
+            return client.run_tailor(server, f"https://127.0.0.1:{server.port}{path}", words, seconds)
 
         # Of large responses many are under way when the time is over, so that bytes are counted.
         comparison = paired.compare(bench, path, measure, part.body_bytes if part.body_bytes >= LARGE_BYTES else None)

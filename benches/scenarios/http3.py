@@ -33,7 +33,6 @@ HAPROXY, HAPROXY_BYTES_MAX = "haproxy-http3", 16 << 10
 
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help=f"default: {' '.join(PARTS)}")
-    client.add_tailor_argument(parser)
 
 
 def run(bench):
@@ -47,7 +46,7 @@ def run(bench):
         def measure(server, seconds, _):
             version = "--http2" if server.name == servers.OURS_HTTP2 else "--http3"
             url = f"https://127.0.0.1:{server.port}{path}"
-            return client.run_tailor(bench.arguments.tailor, server, url, [version, *words], seconds)
+            return client.run_tailor(server, url, [version, *words], seconds)
 
         # Of large responses many are under way when the time is over, so that bytes are counted.
         comparison = paired.compare(bench, path, measure, part.body_bytes if part.body_bytes >= LARGE_BYTES else None)

@@ -24,7 +24,7 @@ def bytes_per_connection(server, tree, path, has_tls):
             with client.Held(running, path, MANY - FEW, has_tls=has_tls) as many:
                 time.sleep(SETTLE_SECONDS)
                 slope = (running.user_memory_bytes() - before) / (MANY - FEW)
-                lost = many.release()["closed_by_server"] + few.release()["closed_by_server"]
+                lost = many.release() + few.release()
     if lost:
         raise client.ClientError(f"{server.name} closed {lost} of {MANY} idle connections")
     return slope, before

@@ -12,7 +12,7 @@ PEER_MARKS = {"nginx": 1.5, "h2o": 1.2, "lighttpd": 1.2, "apache": 5}
 
 def add_arguments(parser):
     parser.add_argument("--connections", type=int, nargs="+", default=[64, 512], help="default: 64 and 512")
-    parser.add_argument("--client", choices=["load", "wrk"], default="load", help="wrk is a second opinion on our own client")
+    parser.add_argument("--client", choices=["tailor", "wrk"], default="tailor", help="wrk is a second opinion")
 
 
 def run_keep_alive(bench):

@@ -25,7 +25,6 @@ PARTS = ("static", "proxy")
 
 
 def add_arguments(parser):
-    client.add_tailor_argument(parser)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help=f"default: {' '.join(PARTS)}")
     parser.add_argument("--factor", type=float, default=2, help="of the capacity; default: %(default)s")
     parser.add_argument("--connections", type=int, default=2000, help="of the open loop; default: %(default)s")
@@ -69,8 +68,8 @@ def recovery_seconds(probes, before, ended):
 
 
 def measure(bench, running, path):
-    url, tailor = f"http://127.0.0.1:{running.port}/{path.lstrip('/')}", bench.arguments.tailor
-    closed = client.run_tailor(tailor, running, url, ["--connections", 64], QUIET_SECONDS)
+    url = f"http://127.0.0.1:{running.port}/{path.lstrip('/')}"
+    closed = client.run_tailor(running, url, ["--connections", 64], QUIET_SECONDS)
     capacity = closed["responses"] / closed["seconds"]
     probe = Probe(running.port, path)
     probe.start()
@@ -78,7 +77,7 @@ def measure(bench, running, path):
     before = time.monotonic()
     words = ["--connections", bench.arguments.connections, "--rate", round(capacity * bench.arguments.factor),
              "--timeout", f"{TIMEOUT_SECONDS}s"]
-    result = client.run_tailor(tailor, running, url, words, bench.arguments.seconds)
+    result = client.run_tailor(running, url, words, bench.arguments.seconds)
     ended = before + bench.arguments.seconds
     time.sleep(QUIET_SECONDS)
     probes = probe.end()

@@ -24,7 +24,7 @@ def page_ms(bench, server, urls):
     line = [client.compiled(client.CLIENTS / "line.c"), ROUND_TRIP_MS / 2, BITS_PER_SECOND, network.DEFAULT]
     words = ["--http2", "--insecure", "--connections", 1, "--streams", FILES, "--requests", FILES, "--warm-up", "0s",
              "--expect-length", FILE_BYTES, "--urls", urls]
-    command = ["taskset", "-c", client.CLIENT_CORE, *line, bench.arguments.tailor, "bench", "--quiet", "--json", "-", *words,
+    command = ["taskset", "-c", client.CLIENT_CORE, *line, client.tailor(), "bench", "--quiet", "--json", "-", *words,
                f"https://10.99.0.1:{server.port}/"]
     process = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if not process.stdout:
@@ -62,5 +62,5 @@ def run(bench):
         print(f"  control: tailcoat-again / tailcoat {medians[servers.OURS_AGAIN] / medians[servers.OURS]:.3f}")
 
 
-PAGE = Scenario("page", "20 files over HTTP/2, cold connection, line of 50 ms", run, rounds=1, slots=20, add_arguments=client.add_tailor_argument,
+PAGE = Scenario("page", "20 files over HTTP/2, cold connection, line of 50 ms", run, rounds=1, slots=20,
                 servers=("tailcoat", "nginx-tls", "h2o-tls", "tailcoat-again"))

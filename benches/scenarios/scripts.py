@@ -18,7 +18,7 @@ HELLO_PHP = "<?php header('Content-Type: text/plain'); header('Content-Length: 1
 def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=PEERS, default=list(PEERS), help=f"default: {' '.join(PEERS)}")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, help="default: %(default)s")
-    parser.add_argument("--client", choices=["load", "wrk"], default="load", help="wrk is a second opinion on our own client")
+    parser.add_argument("--client", choices=["tailor", "wrk"], default="tailor", help="wrk is a second opinion")
     parser.add_argument("--php-core", type=int, default=servers.CLIENT_CORE, help="where php-fpm runs; default: %(default)s, the client's")
 
 

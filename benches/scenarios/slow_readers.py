@@ -14,7 +14,7 @@ from harness import client, report, servers
 from .scenario import Scenario
 
 FAST_BYTES, SLOW_BYTES = 1024, 1 << 20
-READ_BYTES, INTERVAL_MS = 1024, 1000
+READ_BITS_PER_SECOND = 8192
 SETTLE_SECONDS = 1
 DISTURBED_MAX, MEMORY_BYTES_MAX = 1.2, 2048
 
@@ -43,8 +43,8 @@ def measure(bench, server, floor, fast_path, slow_path):
         for running in (undisturbed, disturbed):
             fast_p99_us(bench, running, plan, 0)
         memory_before = disturbed.user_memory_bytes()
-        held = stack.enter_context(client.Held(disturbed, slow_path, readers, READ_BYTES, INTERVAL_MS))
-        control = stack.enter_context(client.Held(elsewhere, slow_path, readers, READ_BYTES, INTERVAL_MS))
+        held = stack.enter_context(client.Held(disturbed, slow_path, readers, READ_BITS_PER_SECOND))
+        control = stack.enter_context(client.Held(elsewhere, slow_path, readers, READ_BITS_PER_SECOND))
         time.sleep(SETTLE_SECONDS)
         held.pause(), control.pause()
         slots = []
@@ -60,7 +60,7 @@ def measure(bench, server, floor, fast_path, slow_path):
                     readers_at.pause()
             slots.append(slot)
         memory_bytes = (disturbed.user_memory_bytes() - memory_before) / readers
-        closed = held.release()["closed_by_server"]
+        closed = held.release()
     if closed:
         bench.report.note(f"{server.name} closed {closed} of {readers} slow readers")
     return {"slots": slots, "memory_bytes": memory_bytes}
@@ -69,7 +69,7 @@ def measure(bench, server, floor, fast_path, slow_path):
 def run(bench):
     fast_path, slow_path = bench.tree.add("1k.html", FAST_BYTES), bench.tree.add("1m.bin", SLOW_BYTES)
     [floor] = servers.named(["floor"], None)
-    print(f"\n{bench.arguments.readers} readers of 1 MiB at {READ_BYTES * 1000 // INTERVAL_MS} bytes/s beside "
+    print(f"\n{bench.arguments.readers} readers of 1 MiB at {READ_BITS_PER_SECOND // 8} bytes/s beside "
           f"{bench.arguments.rate:.0f} requests/s of 1 KiB; median 99th percentiles in us")
     results = {}
     for server in bench.servers:

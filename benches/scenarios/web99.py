@@ -28,12 +28,11 @@ def add_arguments(parser):
     parser.add_argument("--part", nargs="+", choices=("get", "rotation"), default=["get", "rotation"], help="default: both")
     parser.add_argument("--modules", default=str(MODULES), metavar="DIRECTORY",
                         help="where `cargo xtask modules web99 web99-filter` has put them; default: %(default)s")
-    client.add_tailor_argument(parser)
 
 
 def run(bench):
     directory = bench.tree.root / "web99"
-    subprocess.run([bench.arguments.tailor, "web99", "init", "--connections", "1", directory], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([client.tailor(), "web99", "init", "--connections", "1", directory], check=True, stdout=subprocess.DEVNULL)
     (directory / "data").mkdir()
     bench.servers = [configured(bench, server, directory) for server in bench.servers]
     for part in bench.arguments.part:
