@@ -1,5 +1,6 @@
 //! A warm GET on a kept connection allocates nothing, from the bytes read to the bytes written and logged. This holds
-//! for files and cached responses, in HTTP/1.1 and HTTP/2, with and without Alt-Svc.
+//! for files and cached responses, in HTTP/1.1 and HTTP/2, with and without Alt-Svc. With rules, a request has one
+//! allocation: the record of what they have found.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -13,6 +14,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bots::challenge::{ChallengeSecret, ChallengedClient, PassedBy};
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
 use tailcoat::disk_cache::DiskStore;
@@ -25,6 +27,7 @@ use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
 use tailcoat::observer::Observer;
 use tailcoat::overload::Overload;
+use tailcoat::routing::rules::{AllRules, Rules};
 use tailcoat::routing::{Router, SiteSetup, WorkerSite};
 use tailcoat::spool::SpoolStore;
 use tailcoat::upstream::{SharedUpstream, Upstream};
@@ -112,6 +115,37 @@ fn a_warm_hit_in_a_coding_allocates_nothing() {
     answering.join().unwrap();
 }
 
+/// Visitors and rejected requests of a site with `bots` have the same few allocations.
+#[test]
+fn requests_that_bots_are_told_from_allocate_once() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("page.html"), "x".repeat(1024)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let site = |options: &str| {
+        format!(
+            "cache {{\n revalidate-after \"1h\"\n}}\nsite {{\n listen \"[::1]:1\"\n root \"{}\"\n{options}\n}}\n",
+            directory.path().display()
+        )
+    };
+    let client = ChallengedClient { address: None, user_agent: b"test", host: b"example.com" };
+    let until_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 3_600;
+    let pass = secret().key().pass(&client, until_s, PassedBy::Work);
+    let with_cookie = format!("Cookie: a=b; tailcoat-pass={pass}\r\n");
+    let text = [
+        ("a visitor who looks like a browser", "GET", "", "200"),
+        ("a visitor who has passed", "GET", with_cookie.as_str(), "200"),
+        ("a program", "GET", "Sec-Fetch-Mode: cors\r\n", "200"),
+    ];
+    check_allocations(&site("bots \"forum\""), &text, 1);
+    let rejected = [("rejected", "GET", "", "403"), ("as JSON", "GET", "Accept: application/json\r\n", "403")];
+    check_allocations(&site("bots \"forum\" {\n score 100 path=\"/page.html\"\n}"), &rejected, 1);
+}
+
+/// Secret with which challenges are signed.
+fn secret() -> ChallengeSecret {
+    ChallengeSecret::derived(b"test")
+}
+
 /// A client that accepts no coding costs what it costs without compression.
 #[test]
 fn a_response_that_is_not_compressed_allocates_no_more() {
@@ -159,14 +193,25 @@ enum ClientVersion {
 /// Checks that none of these requests (name, method, further fields, status) allocates, on a site with this
 /// configuration.
 fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
+    check_allocations(config, requests, 0);
+}
+
+/// As [`check`], with a number of allocations of each request.
+fn check_allocations(config: &str, requests: &[(&str, &str, &str, &str)], allocations: u64) {
     for version in [ClientVersion::H1, ClientVersion::H2] {
         for has_alternative in [false, true] {
-            check_in(version, has_alternative, config, requests);
+            check_in(version, has_alternative, config, requests, allocations);
         }
     }
 }
 
-fn check_in(version: ClientVersion, has_alternative: bool, config: &str, requests: &[(&str, &str, &str, &str)]) {
+fn check_in(
+    version: ClientVersion,
+    has_alternative: bool,
+    config: &str,
+    requests: &[(&str, &str, &str, &str)],
+    allocations: u64,
+) {
     let logs = tempfile::tempdir().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     let (mut client, log) = runtime.block_on(async { connect(config, has_alternative, logs.path()) });
@@ -193,7 +238,8 @@ fn check_in(version: ClientVersion, has_alternative: bool, config: &str, request
         messages[..WARMING_REQUESTS].iter().for_each(|message| exchange(message));
         let counts =
             allocation_counter::measure(|| messages[WARMING_REQUESTS..].iter().for_each(|message| exchange(message)));
-        assert_eq!(counts.count_total, 0, "{version:?} {name}: allocations of {REQUESTS} requests");
+        let expect = allocations * REQUESTS as u64;
+        assert_eq!(counts.count_total, expect, "{version:?} {name}: allocations of {REQUESTS} requests");
     }
     drop(runtime);
     assert!(log.shutdown(Duration::from_secs(60)));
@@ -231,6 +277,7 @@ fn status_of(version: ClientVersion, answer: &[u8]) -> &str {
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x88, ..]) => "200",
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8a, ..]) => "206",
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8b, ..]) => "304",
+        (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, _, 3, b'4', b'0', b'3', ..]) => "403",
         (ClientVersion::H2, other) => panic!("{other:?}"),
     }
 }
@@ -266,6 +313,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         disk: &DiskStore::new(server_log.clone()),
     };
     let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]).unwrap();
+    let rules = AllRules::new(&config, &server_log, &secret(), None).unwrap();
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::LogOptions::default(), server_log.clone()).unwrap();
@@ -275,9 +323,10 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         ftp: None,
         handlers: site.handlers(&worker),
         error_pages: site.error_pages(&cache),
+        default_pages: Rc::default(),
         pace: None,
         encoders: Rc::new(Encoders::new(&store)),
-        rules: None,
+        rules: rules.sites[0].as_ref().map(|rules| Rules::new(rules, &Rc::default())),
         log: Some(ids[0]),
         server_log,
         counted: site_slot,

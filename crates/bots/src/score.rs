@@ -80,7 +80,12 @@ impl BotSignals {
 
     /// Numbers of the signals: their places in [`SIGNALS`].
     fn numbers(self) -> impl Iterator<Item = usize> {
-        (0..SIGNALS.len()).filter(move |number| self.0 & 1 << number != 0)
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let number = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (number < SIGNALS.len()).then_some(number)
+        })
     }
 
     /// Names of the signals, each with its points.

@@ -114,7 +114,7 @@ fn record(log: LogId, request: Request<'_>) -> LogRecord<'_> {
         cache_status: "",
         request_id: "",
         trace: None,
-        bot: tailcoat::log::BotRecord::default(),
+        bot: None,
         is_complete: true,
         status: Status::OK,
         content_bytes: 10_240,

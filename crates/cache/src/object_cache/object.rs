@@ -11,7 +11,7 @@ use super::StoredResponse;
 
 use super::{DiskAccess, EncodedHead, FileIdentity, ObjectContent, OpenError, Root, RootId, WatchedDirectory};
 
-/// File or upstream response in the form in which it is sent; shared by all workers.
+/// File, upstream response or page of the server itself in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
 pub struct Object {
     pub(super) key: ObjectKey,
@@ -62,6 +62,8 @@ pub enum ObjectOrigin {
     Files(FilesOrigin),
     /// Response of an upstream.
     Upstream(Box<StoredResponse>),
+    /// Page of the server itself, which never changes.
+    Server,
 }
 
 /// Files that an object was made of. The object may be served as long as this record matches the file system.
@@ -135,7 +137,7 @@ impl Object {
     pub(super) fn new(key: ObjectKey, parts: ObjectParts) -> Self {
         let (checked_at_ms, changes_seen, entry_changes_seen) = match &parts.origin {
             ObjectOrigin::Files(files) => (files.checked_at_ms, files.changes_seen, files.entry_changes_seen),
-            ObjectOrigin::Upstream(_) => (0, 0, 0),
+            ObjectOrigin::Upstream(_) | ObjectOrigin::Server => (0, 0, 0),
         };
         let state = ObjectState {
             dead: AtomicBool::new(false),
@@ -146,6 +148,14 @@ impl Object {
         };
         let ObjectParts { identity, codings, last_modified_unix_seconds, origin } = parts;
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
+    }
+
+    /// Makes an object of a page of the server itself. It is in no store.
+    pub fn of_server(identity: Representation) -> Self {
+        let key = ObjectKey { root: RootId::NONE, path: Box::default(), hash: 0 };
+        let parts =
+            ObjectParts { identity, codings: None, last_modified_unix_seconds: None, origin: ObjectOrigin::Server };
+        Self::new(key, parts)
     }
 
     /// True if the object was evicted, replaced or removed, or never stored.
@@ -162,7 +172,7 @@ impl Object {
     pub fn file_name(&self) -> &[u8] {
         match &self.origin {
             ObjectOrigin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
-            ObjectOrigin::Upstream(_) => &[],
+            ObjectOrigin::Upstream(_) | ObjectOrigin::Server => &[],
         }
     }
 
@@ -172,10 +182,16 @@ impl Object {
         matches!(&self.origin, ObjectOrigin::Files(files) if files.is_excluded)
     }
 
-    /// Stored response; `None` if the object was made of files.
+    /// True for a page of the server itself.
+    #[inline]
+    pub fn is_of_server(&self) -> bool {
+        matches!(self.origin, ObjectOrigin::Server)
+    }
+
+    /// Stored response; `None` if the object is not one of an upstream.
     pub fn response(&self) -> Option<&StoredResponse> {
         match &self.origin {
-            ObjectOrigin::Files(_) => None,
+            ObjectOrigin::Files(_) | ObjectOrigin::Server => None,
             ObjectOrigin::Upstream(response) => Some(response),
         }
     }
@@ -183,7 +199,7 @@ impl Object {
     /// Validators that identify a version of a representation (RFC 9110, section 8.8).
     pub fn validators(&self, coding: ContentCoding) -> Validators<'_> {
         let etag = match &self.origin {
-            ObjectOrigin::Files(_) => self.representation(coding).etag.as_bytes(),
+            ObjectOrigin::Files(_) | ObjectOrigin::Server => self.representation(coding).etag.as_bytes(),
             ObjectOrigin::Upstream(response) => response.fields.get("ETag").unwrap_or_default(),
         };
         Validators { etag: (!etag.is_empty()).then_some(etag), last_modified: self.last_modified_unix_seconds }
@@ -215,6 +231,7 @@ impl Object {
                     || files.directory.changes() != self.state.changes_seen.load(Ordering::Relaxed)
             }
             ObjectOrigin::Upstream(response) => response.is_due(now_ms),
+            ObjectOrigin::Server => false,
         }
     }
 
@@ -265,6 +282,7 @@ impl Object {
                 files.sources.iter().map(|source| source.name.len() + size_of::<ObjectSource>()).sum::<usize>()
             }
             ObjectOrigin::Upstream(response) => response.memory_bytes(),
+            ObjectOrigin::Server => 0,
         };
         let own = size_of::<Self>() + self.codings.as_ref().map_or(0, |_| size_of::<Codings>()) + self.key.path.len();
         let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + sources) as u64;

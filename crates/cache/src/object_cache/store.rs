@@ -26,6 +26,11 @@ const OBITUARIES_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RootId(u32);
 
+impl RootId {
+    /// Root of objects that are in no store.
+    pub(super) const NONE: Self = Self(u32::MAX);
+}
+
 /// Objects of all workers. Each worker looks in its own table first and here second. The store enforces the limits. Its
 /// lock is taken to insert, to evict, and when a worker uses an object for the first time.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, wri
 use wire::http::range::write_content_range;
 use wire::http::{ContentCoding, Fields, Status, push_decimal};
 
-use super::exchange::{ALT_SVC, AlternativeService, HeadPolicy, SERVER};
+use super::exchange::{ALT_SVC, AlternativeService, HeadPolicy};
 use super::stream::{StreamFraming, StreamedContent};
 use crate::config::FieldAction;
-use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Response, Segment};
+use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Response, SERVER, Segment};
 use crate::object_cache::{Object, ObjectContent, StoredResponse};
 
 /// Maximum size of content that is copied after its head. One plain write then sends both, and several responses share

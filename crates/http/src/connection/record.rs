@@ -87,8 +87,8 @@ pub(super) fn record(
         return;
     }
     let bot = match context.recorder.borrow().needs(log) {
-        Some(needs) if needs.has_bot() => BotTexts::new(context, peer, visit),
-        _ => BotTexts::default(),
+        Some(needs) if needs.has_bot() => Some(BotTexts::new(context, peer, visit)),
+        _ => None,
     };
     context.recorder.borrow_mut().record(&LogRecord {
         log,
@@ -101,7 +101,7 @@ pub(super) fn record(
         cache_status,
         request_id: visit.map_or("", Visit::given_request_id),
         trace: account.trace.as_ref().map(|trace| (trace.trace_id(), trace.span_id())),
-        bot: bot.record(peer, visit),
+        bot: bot.as_ref().map(|texts| texts.record(peer, visit)),
         is_complete: logged.is_complete,
         status,
         content_bytes,
@@ -160,7 +160,6 @@ fn is_chosen(
 /// Texts about a client's program and place that a log needs.
 #[derive(Default)]
 struct BotTexts {
-    is_wanted: bool,
     score: String,
     signals: String,
     country: String,
@@ -170,7 +169,7 @@ struct BotTexts {
 impl BotTexts {
     #[cold]
     fn new(context: &Context, peer: ClientPeer<'_>, visit: Option<&Visit>) -> Self {
-        let mut texts = Self { is_wanted: true, ..Self::default() };
+        let mut texts = Self::default();
         if let Some(report) = visit.and_then(Visit::bot) {
             (texts.score, texts.signals) = (report.score.to_string(), report.signal_names());
         }
@@ -185,9 +184,6 @@ impl BotTexts {
     }
 
     fn record<'t>(&'t self, peer: ClientPeer<'t>, visit: Option<&'t Visit>) -> BotRecord<'t> {
-        if !self.is_wanted {
-            return BotRecord::default();
-        }
         let report = visit.and_then(Visit::bot);
         BotRecord {
             class: report.map_or("", |report| report.class.name()),

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use compression::{Encoders, EncodingFuture};
+pub use error_page::DefaultPages;
 pub use error_pages::ErrorPages;
 pub use forward::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan, ForwardWorker, ReadBuffer};
 pub use forwarding::Forwarding;
@@ -61,6 +62,9 @@ use crate::known_clients::Locations;
 use crate::log::LogClient;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
+
+/// Value of the Server field.
+pub(crate) const SERVER: &str = "tailcoat";
 
 /// Builds an error with the default page.
 pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {

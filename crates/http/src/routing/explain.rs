@@ -138,6 +138,9 @@ pub async fn explain(
     let (route, outcome) = loop {
         match decision {
             RuleDecision::Answer(response) => break (None, rule_response(&response)),
+            RuleDecision::RejectBot(reason) => {
+                break (None, rule_response(&BuiltResponse::rejection(Status::FORBIDDEN, reason)));
+            }
             RuleDecision::Ask(question) => {
                 let verdict = question.verify().await;
                 decision = rules.on_answer(verdict, &mut passage, routed);

@@ -23,7 +23,8 @@ use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Vis
 use self::site::Site;
 use crate::config::{HostPattern, ListenerRules, LogFilter, SiteConfig};
 use crate::handler::{
-    ClientGone, Encoders, ErrorPages, FtpFiles, Handler, Now, OwnedRequest, Response, ResponsePace, Routed,
+    ClientGone, DefaultPages, Encoders, ErrorPages, FtpFiles, Handler, Now, OwnedRequest, Response, ResponsePace,
+    Routed,
 };
 use crate::known_clients::{Bans, Locations};
 use crate::log::{LogClient, LogId, ServerLog};
@@ -77,6 +78,8 @@ pub struct SiteSetup<'a> {
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
     pub error_pages: ErrorPages,
+    /// Pages of the worker for other errors.
+    pub default_pages: Rc<DefaultPages>,
     /// Maximum rates of responses; `None` without.
     pub pace: Option<ResponsePace>,
     /// Encoders of the worker.
@@ -247,7 +250,14 @@ impl Router {
 
     /// Routes a request that was received on this listener.
     pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
-        let routed = &Routed { locations: self.locations.as_ref(), ..*routed };
+        let located;
+        let routed = match &self.locations {
+            None => routed,
+            locations => {
+                located = Routed { locations: locations.as_ref(), ..*routed };
+                &located
+            }
+        };
         if let Some(trusting) = &self.trusting
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
             && trusted.has(routed.client)
@@ -428,6 +438,7 @@ mod tests {
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),
+                    default_pages: Rc::default(),
                     pace: None,
                     encoders: Rc::new(Encoders::without_store()),
                     rules: None,

@@ -292,6 +292,10 @@ impl Site {
                 routed.link.set_handler(HandlerKind::Rules);
                 SiteResponse::Ready(Response::Built(response))
             }
+            RuleDecision::RejectBot(reason) => {
+                routed.link.set_handler(HandlerKind::Rules);
+                SiteResponse::Ready(self.reject_bot(reason, routed))
+            }
             RuleDecision::Authorize(authorization, rule) => {
                 SiteResponse::Wait(RequestWait::Authorization(authorization, rule))
             }
@@ -306,6 +310,10 @@ impl Site {
         let SiteProgress { rules, next_route } = progress;
         let outcome = match self.rules.as_ref().zip(rules.passage()) {
             None => self.ask_routes(routed, next_route),
+            Some((rules, passage)) if rules.is_as_asked(passage) && !routed.has_next => {
+                passage.tell_user(routed);
+                self.ask_routes(routed, next_route)
+            }
             Some((rules, passage)) => {
                 let seen = passage.seen(routed);
                 let has_next = !passage.is_last() && rules.has_for_missing(&seen);
@@ -422,6 +430,7 @@ mod tests {
             config: &config.sites[0],
             handlers: Vec::new(),
             error_pages: ErrorPages::default(),
+            default_pages: Rc::default(),
             pace: None,
             encoders: Rc::new(Encoders::without_store()),
             rules,
@@ -479,9 +488,13 @@ mod tests {
                 let task = &mut Task::from_waker(Waker::noop());
                 let Poll::Ready(result) = go_on(rules, &request, outcome()).as_mut().poll(task) else { panic!() };
                 let found = result.ok().map(|response| {
-                    let Response::Built(response) = response else { panic!() };
-                    assert_eq!(response.fields.has("x-rule"), !rules.is_empty(), "{rules} {index}");
-                    response.status.code()
+                    let has_field = match &response {
+                        Response::Built(built) => built.fields.has("x-rule"),
+                        Response::Changed(changed) => changed.changes.iter().any(|change| change.name == "x-rule"),
+                        Response::Cached { .. } => false,
+                    };
+                    assert_eq!(has_field, !rules.is_empty(), "{rules} {index}");
+                    response.status().code()
                 });
                 assert_eq!(found, *expect, "{rules} {index}");
             }

@@ -11,11 +11,12 @@ use super::{RequestAccount, SiteSetup};
 use crate::config::{LogFilter, PathPattern, RouteConfig, RuleConditions};
 use crate::handler::gateway::script_paths;
 use crate::handler::{
-    Body, BuiltResponse, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest,
-    PageFormat, Response, ResponseEnding, ResponsePace, Routed, add_error_page, error_response, not_found,
+    Body, BuiltResponse, DefaultPages, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture,
+    OwnedRequest, PageFormat, Response, ResponseEnding, ResponsePace, Routed, add_error_page, error_response,
+    not_found,
 };
 use crate::known_clients::BanVerdict;
-use crate::log::{LogId, ServerLog, escaped, event};
+use crate::log::{LogId, ServerLog, Suppression, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
 use crate::traces::trace_id;
 
@@ -28,6 +29,8 @@ pub(super) struct Site {
     /// used.
     required_tls: Option<Option<u32>>,
     error_pages: ErrorPages,
+    /// Pages of the worker for errors without one in `error_pages`.
+    default_pages: Rc<DefaultPages>,
     /// Encoders of the worker.
     pub(super) encoders: Rc<Encoders>,
     /// Maximum rates of responses.
@@ -43,6 +46,8 @@ pub(super) struct Site {
     scripts: Vec<PathPattern>,
     counted: NameSlot,
     server_log: ServerLog,
+    /// Rejections that the server log would suppress.
+    suppression: Suppression,
     /// Files over FTP; `None` for a site of HTTP.
     pub(super) ftp: Option<Rc<FtpFiles>>,
     /// Passwords of users of FTP.
@@ -78,6 +83,7 @@ impl Site {
             paths,
             required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
+            default_pages: setup.default_pages,
             encoders: setup.encoders,
             pace: setup.pace.map(Rc::new),
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
@@ -87,6 +93,7 @@ impl Site {
             unlogged: setup.config.unlogged.clone(),
             scripts: setup.config.script_patterns().cloned().collect(),
             server_log: setup.server_log,
+            suppression: Suppression::default(),
             counted: setup.counted,
             ftp: setup.ftp.map(Rc::new),
             gate: setup.gate,
@@ -178,38 +185,52 @@ impl Site {
             *response = Response::Built(BuiltResponse::new(Status::CONTENT_TOO_LARGE));
         }
         match response {
-            Response::Built(response) if response.forwarded.is_none() => self.finish_built(response, routed),
+            Response::Built(built) if built.forwarded.is_none() => self.finish_built(response, routed),
             _ => None,
         }
     }
 
-    fn finish_built(&self, response: &mut BuiltResponse, routed: &Routed<'_>) -> Option<PageWait> {
-        if !response.reason.is_empty() {
-            self.tell(response, routed);
+    fn finish_built(&self, response: &mut Response, routed: &Routed<'_>) -> Option<PageWait> {
+        let Response::Built(built) = response else { return None };
+        if !built.reason.is_empty() {
+            self.tell(built.status, built.reason, routed);
         }
-        if response.ending != ResponseEnding::Normal {
+        if built.ending != ResponseEnding::Normal {
             return None;
         }
-        if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
+        if built.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that this server does not know gets 501, because 405 is about a single resource (RFC 9110,
             // section 15.6.2).
-            response.status = Status::NOT_IMPLEMENTED;
+            built.status = Status::NOT_IMPLEMENTED;
         }
-        if response.status.code() < 400 || !response.body.is_empty() {
+        if built.status.code() < 400 || !built.body.is_empty() {
             return None;
         }
         let format = PageFormat::wanted_by(&routed.request);
-        let Some(page) = self.error_pages.find(response.status) else {
-            add_default_page(response, format);
+        let Some(page) = self.error_pages.find(built.status) else {
+            match self.default_pages.get(built.status, format).filter(|_| built.fields.is_empty()) {
+                Some(stored) => *response = stored,
+                None => add_default_page(built, format),
+            }
             return None;
         };
         match self.error_pages.get(page, routed.host, routed.now) {
             HandlerOutcome::Wait(outcome) => Some(PageWait { page, outcome, format }),
             outcome => {
-                self.fill(page, outcome, response, format);
+                self.fill(page, outcome, built, format);
                 None
             }
         }
+    }
+
+    /// Rejects a request as a bot's, with the error page of the operator or a short one.
+    pub(super) fn reject_bot(&self, reason: &'static str, routed: &Routed<'_>) -> Response {
+        if self.error_pages.find(Status::FORBIDDEN).is_some() {
+            // Its page is added, and its reason told, when the response is finished.
+            return Response::Built(BuiltResponse::rejection(Status::FORBIDDEN, reason));
+        }
+        self.tell(Status::FORBIDDEN, reason, routed);
+        self.default_pages.rejection(PageFormat::wanted_by(&routed.request))
     }
 
     /// Waits for an error page, and adds it.
@@ -228,10 +249,13 @@ impl Site {
     }
 
     /// Logs the reason for which a request was rejected.
-    fn tell(&self, response: &BuiltResponse, routed: &Routed<'_>) {
-        let (client, reason) = (routed.client, response.reason);
+    fn tell(&self, status: Status, reason: &str, routed: &Routed<'_>) {
+        let client = routed.client;
+        if self.suppression.takes(client, routed.now.monotonic_ms) {
+            return;
+        }
         let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
-        let (status, trace) = (response.status.code(), trace_id(routed.trace));
+        let (status, trace) = (status.code(), trace_id(routed.trace));
         let what = if status >= 500 { "request failed" } else { "request rejected" };
         let values: &[(&str, &dyn fmt::Display)] = &[
             ("status", &status),
@@ -241,7 +265,7 @@ impl Site {
             ("reason", &reason),
             ("trace", &trace),
         ];
-        self.server_log.notice_of(client, event(what, values));
+        self.server_log.notice_for(&self.suppression, client, routed.now.monotonic_ms, event(what, values));
     }
 }
 
@@ -256,9 +280,15 @@ pub(super) fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> Ow
 /// Returns true if the request has more content than the site accepts. Rejections by rules for other reasons keep their
 /// status.
 fn is_too_large(response: &Response, routed: &Routed<'_>) -> bool {
-    let is_rejected = matches!(response, Response::Built(response)
-        if response.status.code() >= 400 && !matches!(response.status, Status::NOT_FOUND | Status::METHOD_NOT_ALLOWED));
-    !is_rejected && routed.link.get().is_some_and(|link| link.is_too_large())
+    if !routed.link.get().is_some_and(|link| link.is_too_large()) {
+        return false;
+    }
+    let status = match response {
+        Response::Built(response) => response.status,
+        Response::Cached { object, .. } if object.object.is_of_server() => response.status(),
+        Response::Cached { .. } | Response::Changed(_) => return true,
+    };
+    status.code() < 400 || matches!(status, Status::NOT_FOUND | Status::METHOD_NOT_ALLOWED)
 }
 
 fn add_default_page(response: &mut BuiltResponse, format: PageFormat) {

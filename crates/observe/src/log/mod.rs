@@ -41,7 +41,7 @@ pub use record::{
     BotRecord, FtpFlags, FtpSubject, LogClient, LogId, LogNeeds, LogRecord, Subject, TlsRecord, UpstreamRecord,
 };
 pub use recorder::Recorder;
-pub use server::{LineStyle, ServerLog, escaped};
+pub use server::{LineStyle, ServerLog, Suppression, escaped};
 pub use syslog::FACILITIES;
 pub use tap::{LineSender, LogTail, RecordFilter, Tailed, line_channel};
 pub use trouble::Trouble;

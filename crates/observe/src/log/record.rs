@@ -61,8 +61,8 @@ pub struct LogRecord<'a> {
     pub request_id: &'a str,
     /// Trace and span of the request, if traces are on.
     pub trace: Option<(TraceId, SpanId)>,
-    /// Program and place of the client, as far as they are known.
-    pub bot: BotRecord<'a>,
+    /// Program and place of the client, as far as they are known; `None` if the log does not have them.
+    pub bot: Option<BotRecord<'a>>,
     /// True if the whole response was sent.
     pub is_complete: bool,
     /// Status of the response.
@@ -404,8 +404,9 @@ pub(super) fn encode(record: &LogRecord<'_>, capture: &Capture, value_bytes_max:
         push(Tag::TRACE_ID, trace_id.to_string().as_bytes());
         push(Tag::SPAN_ID, span_id.to_string().as_bytes());
     }
-    if capture.bot {
-        let bot = &record.bot;
+    if capture.bot
+        && let Some(bot) = &record.bot
+    {
         for (tag, text) in [
             (Tag::BOT_CLASS, bot.class),
             (Tag::BOT_SCORE, bot.score),

@@ -3,6 +3,7 @@
 //! The log is a handle that is passed on, not a global: tests read the lines, and two servers in one process do not
 //! mix.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
@@ -47,6 +48,20 @@ struct ServerLogState {
     places: HashMap<Caller, CallSiteCount>,
     dates: DateTexts,
 }
+
+/// Lines of one place in the program that one worker suppresses itself. While the log would suppress all of them, or all
+/// about the same client, workers need neither its lock nor the clock.
+#[derive(Debug, Default)]
+pub struct Suppression {
+    until_ms: Cell<u64>,
+    /// Client whose lines are suppressed; `None` is all.
+    client: Cell<Option<IpAddr>>,
+    /// Suppressed lines of which the log does not know yet.
+    lines: Cell<u64>,
+}
+
+/// Time for which a worker suppresses lines without asking the log.
+const SUPPRESSION_MS: u64 = 500;
 
 /// A place in the program.
 type Caller = &'static Location<'static>;
@@ -135,34 +150,49 @@ impl ServerLog {
         self.log(LogLevel::Info, &message, "", Some((Location::caller(), network_of(client))));
     }
 
+    /// Logs a notice as [`Self::notice_of`] does, unless [`Suppression::takes`] has taken it. `now_ms` is the time of the
+    /// monotonic clock.
+    #[track_caller]
+    pub fn notice_for(&self, suppression: &Suppression, client: LogClient, now_ms: u64, message: impl Display) {
+        let client = network_of(client);
+        let place = (Location::caller(), client, suppression.lines.take());
+        if let Repeat::Suppressed { of_all } = self.log_with(LogLevel::Info, &message, ("", ""), Some(place)) {
+            suppression.client.set(client.filter(|_| !of_all));
+            suppression.until_ms.set(now_ms + SUPPRESSION_MS);
+        }
+    }
+
     /// Logs details for debugging.
     pub fn debug(&self, message: impl Display) {
         self.log(LogLevel::Debug, &message, "", None);
     }
 
     fn log(&self, level: LogLevel, message: &dyn Display, help: &str, place: Option<(Caller, Option<IpAddr>)>) {
+        let place = place.map(|(caller, client)| (caller, client, 0));
         self.log_with(level, message, (help, ""), place);
     }
 
+    /// Logs a line, unless there are many of its place; `place` also has the number of lines that were suppressed before it
+    /// and are not counted yet.
     fn log_with(
         &self,
         level: LogLevel,
         message: &dyn Display,
         (help, details): (&str, &str),
-        place: Option<(Caller, Option<IpAddr>)>,
-    ) {
+        place: Option<(Caller, Option<IpAddr>, u64)>,
+    ) -> Repeat {
+        const SHOWN: Repeat = Repeat::Shown { suppressed: 0 };
         if level as u8 > self.inner.level.load(Ordering::Relaxed) {
-            return;
+            return SHOWN;
         }
         // A panic under the lock leaves nothing half-done that the next line needs.
         let mut state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let suppressed = match place.map(|(place, client)| state.count_line(place, client, Instant::now())) {
-            Some(Repeat::Suppressed) => {
-                self.inner.suppressed.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Some(Repeat::Shown { suppressed }) => suppressed,
-            None => 0,
+        let earlier = place.map_or(0, |(.., earlier)| earlier);
+        self.inner.suppressed.fetch_add(earlier, Ordering::Relaxed);
+        let repeat = place.map_or(SHOWN, |place| state.count_line(place, Instant::now()));
+        let Repeat::Shown { suppressed } = repeat else {
+            self.inner.suppressed.fetch_add(1, Ordering::Relaxed);
+            return repeat;
         };
         let mut line = String::new();
         push_start(&mut line, level, self.inner.style, &mut state.dates);
@@ -182,6 +212,7 @@ impl ServerLog {
         }
         // There is nowhere to report this error.
         let _ = state.output.write_all(line.as_bytes());
+        repeat
     }
 }
 
@@ -233,6 +264,17 @@ fn network_of(client: LogClient) -> Option<IpAddr> {
     })
 }
 
+impl Suppression {
+    /// Takes a line about this client, if the log would suppress it. The log counts it later.
+    #[inline]
+    pub fn takes(&self, client: LogClient, now_ms: u64) -> bool {
+        let is_suppressed =
+            now_ms < self.until_ms.get() && self.client.get().is_none_or(|known| Some(known) == network_of(client));
+        self.lines.set(self.lines.get() + u64::from(is_suppressed));
+        is_suppressed
+    }
+}
+
 impl CallSiteCount {
     fn new(since: Instant) -> Self {
         Self { since, lines: 0, suppressed: 0, clients: Vec::new() }
@@ -241,13 +283,19 @@ impl CallSiteCount {
 
 /// Decision to show or suppress a line.
 enum Repeat {
-    Shown { suppressed: u64 },
-    Suppressed,
+    Shown {
+        suppressed: u64,
+    },
+    /// All lines of the place are suppressed, or those about the client.
+    Suppressed {
+        of_all: bool,
+    },
 }
 
 impl ServerLogState {
-    fn count_line(&mut self, place: Caller, client: Option<IpAddr>, now: Instant) -> Repeat {
+    fn count_line(&mut self, (place, client, earlier): (Caller, Option<IpAddr>, u64), now: Instant) -> Repeat {
         let place = self.places.entry(place).or_insert_with(|| CallSiteCount::new(now));
+        place.suppressed += earlier;
         let mut suppressed = 0;
         if now.duration_since(place.since) >= REPEAT_INTERVAL {
             suppressed = place.suppressed;
@@ -260,7 +308,7 @@ impl ServerLogState {
             Repeat::Shown { suppressed }
         } else {
             place.suppressed += 1;
-            Repeat::Suppressed
+            Repeat::Suppressed { of_all: place.lines >= LINES_PER_INTERVAL_MAX }
         }
     }
 }
@@ -405,6 +453,31 @@ mod tests {
             }
         });
         assert!(text.ends_with("<3>again (4 similar lines suppressed)\n"), "{text}");
+    }
+
+    #[test]
+    fn suppressed_lines_are_counted_by_workers() {
+        let [one, other] = ["192.0.2.1:1", "192.0.2.2:1"].map(|client| LogClient::Ip(client.parse().unwrap()));
+        let text = logged(LogLevel::Info, LineStyle::Journal, |log| {
+            let suppression = Suppression::default();
+            let notice = |client: LogClient, now_ms: u64| {
+                if !suppression.takes(client, now_ms) {
+                    log.notice_for(&suppression, client, now_ms, format_args!("{now_ms}"));
+                }
+            };
+            for now_ms in 0..10 {
+                notice(one, now_ms);
+            }
+            // Another client is logged, although the first is suppressed.
+            notice(other, 10);
+            for place in log.inner.state.lock().unwrap().places.values_mut() {
+                place.since -= REPEAT_INTERVAL;
+            }
+            notice(one, 11);
+            notice(one, 11 + SUPPRESSION_MS);
+            assert_eq!(log.suppressed(), 8);
+        });
+        assert_eq!(text, "<6>0\n<6>1\n<6>2\n<6>10\n<6>511 (8 similar lines suppressed)\n");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> LogRecord<'_> {
         cache_status: "",
         request_id: "",
         trace: None,
-        bot: super::record::BotRecord::default(),
+        bot: None,
         is_complete: true,
         user: b"",
         status: Status::OK,

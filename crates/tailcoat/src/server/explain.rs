@@ -204,6 +204,7 @@ async fn explain_request(
         gate: None,
         handlers: placeholders(site),
         error_pages: ErrorPages::default(),
+        default_pages: Rc::default(),
         pace: None,
         encoders: Rc::new(Encoders::without_store()),
         rules: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, ListenerRules, SiteConfig};
 use crate::connection::{Context, Generation, KernelTls, ListenerState, Shares};
-use crate::handler::{Encoders, ForwardWorker, SharedSite, WorkerParts, WorkerUpstreams};
+use crate::handler::{DefaultPages, Encoders, ForwardWorker, SharedSite, WorkerParts, WorkerUpstreams};
 use crate::known_clients::Bans;
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
@@ -76,6 +76,7 @@ pub(super) struct GenerationBuilder {
     index: usize,
     cache: Rc<WorkerCache>,
     encoders: Rc<Encoders>,
+    default_pages: Rc<DefaultPages>,
     forwards: ForwardWorker,
     ids: Rc<RequestIds>,
     /// Counters of the workers, if metrics are enabled.
@@ -93,6 +94,7 @@ struct BuiltSite {
     rules: Option<Arc<SharedRules>>,
     log: Option<LogId>,
     tls: Option<u32>,
+    has_server_field: bool,
     site: WorkerSite,
 }
 
@@ -107,7 +109,8 @@ impl GenerationBuilder {
         let encoders = Rc::new(Encoders::new(cache.store()));
         let forwards = ForwardWorker { overload: Rc::clone(overload), buffer: Rc::default() };
         let (cache, ids, upstreams, sites) = (Rc::clone(cache), Rc::default(), Rc::default(), HashMap::new());
-        Self { index, cache, encoders, forwards, ids, metrics, upstreams, sites }
+        let default_pages = Rc::default();
+        Self { index, cache, encoders, default_pages, forwards, ids, metrics, upstreams, sites }
     }
 
     /// The worker's upstreams, always those of the latest generation.
@@ -119,6 +122,10 @@ impl GenerationBuilder {
     /// sites.
     pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>, serving: Option<&Context>) -> Generation {
         let parts = &plan.parts;
+        let has_server_field = parts.config.server.server_field;
+        if self.default_pages.has_server_field != has_server_field {
+            self.default_pages = Rc::new(DefaultPages::new(has_server_field));
+        }
         let upstreams = self.reuse_upstreams(parts);
         let mut known = std::mem::take(&mut self.sites);
         let (mut sites, mut work) = (Vec::with_capacity(parts.sites.len()), 0);
@@ -170,6 +177,7 @@ impl GenerationBuilder {
             ftp: shared.ftp(config, &self.cache),
             handlers: shared.handlers(&worker),
             error_pages: shared.error_pages(&self.cache),
+            default_pages: Rc::clone(&self.default_pages),
             pace: shared.pace(config),
             encoders: Rc::clone(&self.encoders),
             rules: rules.as_ref().map(|rules| {
@@ -182,7 +190,8 @@ impl GenerationBuilder {
             counted,
         });
         let (config, shared, rules) = (Arc::clone(config), Arc::clone(shared), rules.clone());
-        BuiltSite { config, shared, rules, log, tls, site }
+        let has_server_field = parts.config.server.server_field;
+        BuiltSite { config, shared, rules, log, tls, has_server_field, site }
     }
 
     /// The worker's part of each upstream, reused where the shared part is unchanged.
@@ -223,6 +232,7 @@ impl BuiltSite {
             && self.rules.is_some() == rules.is_some()
             && self.rules.as_ref().zip(rules.as_ref()).is_none_or(is_same)
             && (self.log, self.tls) == (parts.site_logs[index], parts.site_tls[index])
+            && self.has_server_field == parts.config.server.server_field
             && parts.rules.gates[index].is_none()
     }
 }

@@ -12,6 +12,25 @@ pub fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a
     })
 }
 
+/// Value of the first cookie of this name, as [`cookies`] has it.
+pub fn cookie<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
+    if !request.head.has(KnownField::Cookie) {
+        return None;
+    }
+    request.field_lines(KnownField::Cookie).find_map(|line| {
+        let mut rest = line;
+        loop {
+            let end = memchr::memchr(b';', rest).unwrap_or(rest.len());
+            let after = rest[..end].trim_ascii().strip_prefix(name).map(<[u8]>::trim_ascii_start);
+            match after {
+                Some([]) => return Some(&b""[..]),
+                Some([b'=', value @ ..]) => return Some(value.trim_ascii_start()),
+                _ => rest = rest.get(end + 1..)?,
+            }
+        }
+    })
+}
+
 /// Returns whether some application may read a cookie by this name, or by a name that begins with it. Old Java servers
 /// split cookies at commas, too. PHP turns dots, spaces and brackets in names into underscores, ASP.NET ignores letter
 /// case, and some applications decode names.
@@ -87,12 +106,17 @@ mod tests {
             let request = Request { head: &head, bytes: &bytes };
             let expect: Vec<_> = expect.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
             assert_eq!(cookies(&request).collect::<Vec<_>>(), expect, "{lines:?}");
+            for name in ["", "a", "b", "c", "2\"", "1"] {
+                let first = expect.iter().find(|(known, _)| *known == name.as_bytes()).map(|(_, value)| *value);
+                assert_eq!(cookie(&request, name.as_bytes()), first, "{lines:?} {name}");
+            }
         };
         check(&[], &[]);
         check(&["a=1"], &[("a", "1")]);
         check(&["a=1; b=2", "c=3"], &[("a", "1"), ("b", "2"), ("c", "3")]);
         check(&["a=1;b=2;\tc"], &[("a", "1"), ("b", "2"), ("c", "")]);
         check(&["a=b=c; =d; a = e ;"], &[("a", "b=c"), ("", "d"), ("a", "e"), ("", "")]);
+        check(&["ab=1; a =2", "a"], &[("ab", "1"), ("a", "2"), ("a", "")]);
         check(&["a=\"1; 2\""], &[("a", "\"1"), ("2\"", "")]);
     }
 

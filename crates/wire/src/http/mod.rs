@@ -23,7 +23,7 @@ pub(crate) mod scan;
 mod status;
 mod target;
 
-pub use cookies::{cookie_may_have_name, cookies, query_may_have};
+pub use cookies::{cookie, cookie_may_have_name, cookies, query_may_have};
 pub use decimal::push_decimal;
 pub use field_name::KnownField;
 pub use fields::Fields;

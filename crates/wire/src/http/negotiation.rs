@@ -110,6 +110,13 @@ impl CodingWeights {
 /// or by an equal weight and a more specific range, as in `application/json, */*`. `false` if Accept is absent or
 /// malformed.
 pub fn prefers_json(request: &Request<'_>) -> bool {
+    // Most browsers: nothing can outweigh a first range without a weight.
+    if request
+        .field(KnownField::Accept)
+        .is_none_or(|accept| accept == b"text/html" || accept.starts_with(b"text/html,"))
+    {
+        return false;
+    }
     let (mut json, mut html) = (MediaWeight::NONE, MediaWeight::NONE);
     for element in request.field_lines(KnownField::Accept).flat_map(elements) {
         let Some(range) = MediaRange::parse(element) else { return false };

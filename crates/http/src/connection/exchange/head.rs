@@ -7,10 +7,10 @@ use wire::h1::DATE_BYTES;
 use wire::http::{ContentCoding, Status};
 
 use super::alternative::{ALT_SVC, AlternativeService};
-use super::head_policy::{HeadPolicy, SERVER};
+use super::head_policy::HeadPolicy;
 use super::{ExchangeTurn, HttpStreams, StreamClosed};
 use crate::config::FieldAction;
-use crate::handler::{Body, BuiltResponse, FieldChange, Form};
+use crate::handler::{Body, BuiltResponse, FieldChange, Form, SERVER};
 use crate::object_cache::{EncodedHead, Object, StoredResponse};
 
 /// Maximum length of a generated value, in bytes: three numbers of 20 digits, and the text around them.

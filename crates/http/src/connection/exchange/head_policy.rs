@@ -1,8 +1,5 @@
 use crate::handler::BuiltResponse;
 
-/// Value of the Server field.
-pub(crate) const SERVER: &str = "tailcoat";
-
 /// Fields that the server adds to a response that was built for one request, the same in all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadPolicy {

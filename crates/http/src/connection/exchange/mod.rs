@@ -30,7 +30,7 @@ use std::task::Waker;
 pub use alternative::AlternativeService;
 pub(crate) use alternative::{ALT_SVC, RESPONSES_WITH_ALTERNATIVE};
 pub(crate) use clocks::{ConnectionClocks, ExpiredWait};
-pub(crate) use head_policy::{HeadPolicy, SERVER};
+pub(crate) use head_policy::HeadPolicy;
 pub(crate) use limits::message_limits;
 pub(crate) use request::RequestBuffers;
 pub(crate) use stream_exchanges::{ContentLost, StreamExchanges};

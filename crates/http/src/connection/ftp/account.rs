@@ -77,7 +77,7 @@ impl FtpConnection {
             cache_status: "",
             request_id: "",
             trace: None,
-            bot: crate::log::BotRecord::default(),
+            bot: None,
             is_complete: code == COMPLETE,
             status,
             content_bytes,

@@ -4,6 +4,7 @@ use wire::http::{ContentCoding, Fields, Status, date};
 
 use super::FileTree;
 use crate::config::{FieldMatch, FieldRule};
+use crate::handler::SERVER;
 use crate::handler::part::without_content_fields;
 use crate::object_cache::{EncodedHead, FileIdentity, ObjectContent, Representation};
 
@@ -58,7 +59,7 @@ impl Description<'_> {
     fn with_server(&self, fields: &Fields) -> Fields {
         let mut with_server = Fields::new();
         if self.tree.server_field {
-            with_server.push("Server", "tailcoat");
+            with_server.push("Server", SERVER);
         }
         fields.iter().for_each(|(name, value)| {
             with_server.push(name, value);

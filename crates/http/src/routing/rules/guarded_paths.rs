@@ -111,6 +111,11 @@ impl Readings {
         readings
     }
 
+    /// True if some rule depends on readings of paths.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.is_needed
+    }
+
     /// Returns the paths that guards are evaluated for in addition to the path itself. `scripts` are the parts of the
     /// path that are programs.
     pub(crate) fn of<'p>(&self, path: &[u8], scripts: impl Iterator<Item = &'p [u8]>) -> Vec<OtherPath> {

@@ -42,6 +42,11 @@ impl Https {
         }
     }
 
+    /// True if it redirects some requests.
+    pub(super) fn redirects(&self) -> bool {
+        self.redirect_port.is_some() || self.canonical_host.is_some()
+    }
+
     /// Host that the client should have requested, if it is not the one that it has.
     fn other_host(&self, routed: &Routed<'_>) -> Option<&[u8]> {
         let (host, names) = self.canonical_host.as_ref()?;

@@ -26,6 +26,7 @@ mod guarded_paths;
 mod https;
 mod limit_key;
 mod md5_crypt;
+mod passage;
 mod passwords;
 mod rate_table;
 mod rewrites;
@@ -54,6 +55,7 @@ use self::field_edits::{
 };
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
+pub use self::passage::Passage;
 pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
 use self::passwords::{Credentials, PasswordStore, challenge, credentials};
 pub use self::rate_table::{RateTable, UnsentGrants};
@@ -88,37 +90,11 @@ pub struct Rules {
     response_fields: Vec<FieldEdit>,
     /// Handling of bots; `None` if it is off.
     bots: Option<BotRule>,
+    /// True if no other rule can apply before the handlers.
+    is_plain: bool,
     /// Banned clients, for `auto-ban`.
     bans: Arc<Bans>,
     ids: Rc<RequestIds>,
-}
-
-/// State of a request on its way through the rules.
-pub struct Passage {
-    /// Data that rules have found about the request.
-    pub visit: Rc<Visit>,
-    /// Targets that the request was rewritten to. Handlers are asked for the last.
-    targets: Vec<RewrittenTarget>,
-    /// Number of times that a handler sent the request to another path; never reset.
-    sent_elsewhere: usize,
-    /// Other readings of the request's paths and targets that guards were evaluated for.
-    other_paths: Vec<OtherPath>,
-    /// Indices of the password rules that the request has passed.
-    asked: Vec<usize>,
-    /// Indices of the rules of forward authentication that have permitted the request.
-    authorized: Vec<usize>,
-    /// Fields that authentication servers have given the request.
-    identity: Vec<FieldChange>,
-    /// Cookies of authentication servers for the response.
-    cookies: Vec<FieldChange>,
-    /// True if all handlers declined and the request was rewritten after that.
-    is_last: bool,
-    /// True if a local redirect of a script led to the last target.
-    is_redirected: bool,
-    /// True if a handler has changed the request. That handler had already received the edited fields.
-    is_changed: bool,
-    /// Head that replaces the client's, with the last target.
-    head: Option<Box<(RequestHead, Vec<u8>)>>,
 }
 
 /// Decision of the rules on a request.
@@ -127,8 +103,10 @@ pub enum RuleDecision {
     Pass,
     /// Rules answer the request.
     Answer(Box<BuiltResponse>),
+    /// The request is rejected as a bot's, for this reason.
+    RejectBot(&'static str),
     /// A password must be verified first.
-    Ask(Question),
+    Ask(Box<Question>),
     /// The authentication server of the rule with this index must permit the request first.
     Authorize(AuthorizationFuture, usize),
     /// The claim to be a crawler must be confirmed first.
@@ -159,8 +137,10 @@ impl Rules {
     /// Makes a worker's rules from the shared ones.
     pub fn new(shared: &Arc<SharedRules>, ids: &Rc<RequestIds>) -> Self {
         let rules = shared.rules();
-        let (missing, rewrites) = rules.rewrites.iter().cloned().partition(|rule| rule.conditions.is_missing);
+        let (missing, rewrites): (Vec<_>, Vec<_>) =
+            rules.rewrites.iter().cloned().partition(|rule| rule.conditions.is_missing);
         Self {
+            is_plain: rewrites.is_empty() && shared.is_without_guards(),
             rewrites: Rewrites::new(rewrites),
             missing: Rewrites::new(missing),
             passwords: rules.passwords.clone(),
@@ -190,20 +170,7 @@ impl Rules {
 
     /// Starts the passage of a request: steps 1 to 4, until a password must be verified.
     pub fn enter(&self, routed: &Routed<'_>) -> (Passage, RuleDecision) {
-        let mut passage = Passage {
-            visit: Rc::new(Visit::new(routed.client, &self.ids)),
-            targets: Vec::new(),
-            sent_elsewhere: 0,
-            other_paths: Vec::new(),
-            asked: Vec::new(),
-            authorized: Vec::new(),
-            identity: Vec::new(),
-            cookies: Vec::new(),
-            is_last: false,
-            is_redirected: false,
-            is_changed: false,
-            head: None,
-        };
+        let mut passage = Passage::new(Visit::new(routed.client, &self.ids));
         let entry = self.enter_assessed(None, &mut passage, routed);
         (passage, entry)
     }
@@ -223,7 +190,7 @@ impl Rules {
         if let Some(bots) = &self.bots {
             match bots.assess(routed, passage.visit.client(), verdict) {
                 Ok(report) => {
-                    passage.visit.set_bot(Rc::clone(&report));
+                    passage.visit.set_bot(&report);
                     routed.link.set_bot(report);
                 }
                 Err(confirmation) => return RuleDecision::Confirm(confirmation),
@@ -232,12 +199,15 @@ impl Rules {
         self.enter_rewritten(passage, routed)
     }
 
-    /// Response to a request that must pass a challenge, or that is rejected as a bot's.
-    fn answer_bot(&self, routed: &Routed<'_>, visit: &Visit) -> Option<Box<BuiltResponse>> {
+    /// Decision on a request that must pass a challenge, or that is rejected as a bot's.
+    fn answer_bot(&self, routed: &Routed<'_>, visit: &Visit) -> Option<RuleDecision> {
         self.bots.as_ref()?.answer(visit.bot()?, routed, visit)
     }
 
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
+        if self.is_plain {
+            return self.answer_bot(routed, &passage.visit).unwrap_or(RuleDecision::Pass);
+        }
         // A browser sends a preflight without credentials and follows no redirect of it.
         let preflight = self.shared.rules().cors.as_ref().and_then(|cors| cors::preflight(cors, routed));
         let redirected = preflight.or_else(|| self.shared.https().redirect(routed)).map(Rewritten::Answer);
@@ -245,8 +215,8 @@ impl Rules {
         let answers_bots = redirected.is_none();
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         match self.guard(routed, routed.path, PathOrigin::Client, &[], answers_bots, &passage.visit) {
-            Ok(others) => passage.other_paths.extend(others),
-            Err(rejection) => return RuleDecision::Answer(rejection),
+            Ok(others) => passage.add_other_paths(others),
+            Err(rejection) => return rejection,
         }
         match rewritten {
             None => {}
@@ -260,10 +230,10 @@ impl Rules {
                     false,
                     &passage.visit,
                 ) {
-                    Ok(others) => passage.other_paths.extend(others),
-                    Err(rejection) => return RuleDecision::Answer(rejection),
+                    Ok(others) => passage.add_other_paths(others),
+                    Err(rejection) => return rejection,
                 }
-                passage.targets.push(target);
+                passage.state_mut().targets.push(target);
             }
         }
         self.go_on(passage, routed)
@@ -293,6 +263,12 @@ impl Rules {
         }
     }
 
+    /// Returns true if handlers get this request as it is, and no rule applies after they have declined.
+    #[inline]
+    pub fn is_as_asked(&self, passage: &Passage) -> bool {
+        passage.is_as_asked() && self.missing.is_empty()
+    }
+
     /// Returns true if a rule applies to this path when all handlers decline.
     pub fn has_for_missing(&self, routed: &Routed<'_>) -> bool {
         self.missing.find(routed).is_some()
@@ -301,7 +277,7 @@ impl Rules {
     /// Continues with a request that all handlers declined: step 7, and steps 1 to 5 for the new target. Returns `None`
     /// if no rule applies. Happens at most once for a request.
     pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
-        if passage.is_last {
+        if passage.is_last() {
             return None;
         }
         let target = {
@@ -311,27 +287,28 @@ impl Rules {
                 Rewritten::Target(target) => target,
             }
         };
-        passage.is_last = true;
+        passage.state_mut().is_last = true;
         Some(self.enter_target(target, passage, routed))
     }
 
     /// Continues with a request that is served by another path, with the same query: steps 1 to 5. Returns `None` if
     /// `ELSEWHERE_MAX` is reached.
     pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
-        if passage.sent_elsewhere >= ELSEWHERE_MAX {
+        let state = passage.state_mut();
+        if state.sent_elsewhere >= ELSEWHERE_MAX {
             return None;
         }
-        passage.sent_elsewhere += 1;
+        state.sent_elsewhere += 1;
         let query = passage.seen(routed).query.map(<[u8]>::to_vec);
         Some(self.enter_target(RewrittenTarget { path, query }, passage, routed))
     }
 
     fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), false, &passage.visit) {
-            Ok(others) => passage.other_paths.extend(others),
-            Err(rejection) => return RuleDecision::Answer(rejection),
+            Ok(others) => passage.add_other_paths(others),
+            Err(rejection) => return rejection,
         }
-        passage.targets.push(target);
+        passage.state_mut().targets.push(target);
         self.go_on(passage, routed)
     }
 
@@ -340,14 +317,15 @@ impl Rules {
     pub fn enter_changed(&self, passage: &mut Passage, before: &Routed<'_>, routed: &Routed<'_>) -> RuleDecision {
         let asked: Vec<_> = passage.asked_paths(before).map(OtherPath::spelling).collect();
         let is_known = asked.iter().any(|known| known.path() == routed.path);
-        passage.other_paths.extend(asked);
-        passage.targets.clear();
-        (passage.head, passage.is_changed) = (None, true);
+        let state = passage.state_mut();
+        state.other_paths.extend(asked);
+        state.targets.clear();
+        (state.head, state.is_changed) = (None, true);
         if !is_known {
-            let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
+            let known: Vec<_> = passage.state().other_paths.iter().map(OtherPath::guarded).collect();
             match self.guard(routed, routed.path, PathOrigin::Server, &known, false, &passage.visit) {
-                Ok(others) => passage.other_paths.extend(others),
-                Err(rejection) => return RuleDecision::Answer(rejection),
+                Ok(others) => passage.add_other_paths(others),
+                Err(rejection) => return rejection,
             }
         }
         self.go_on(passage, routed)
@@ -360,7 +338,7 @@ impl Rules {
         routed: &Routed<'_>,
         target: RewrittenTarget,
     ) -> RuleDecision {
-        passage.is_redirected = true;
+        passage.state_mut().is_redirected = true;
         self.enter_target(target, passage, routed)
     }
 
@@ -380,14 +358,14 @@ impl Rules {
         }
         let of_tls = self.shared.https().response_field(routed);
         let cors = self.shared.rules().cors.as_ref();
-        if self.response_fields.is_empty() && of_tls.is_none() && cors.is_none() && passage.cookies.is_empty() {
+        if self.response_fields.is_empty() && of_tls.is_none() && cors.is_none() && passage.state().cookies.is_empty() {
             return response;
         }
         let mut changes = cors.map_or_else(Vec::new, |cors| cors::response_changes(cors, routed));
         let visit = &passage.visit;
         changes.extend(response_changes(&self.response_fields, &passage.paths(routed), routed, visit, &response));
         changes.extend(of_tls.cloned());
-        changes.extend(passage.cookies.iter().cloned());
+        changes.extend(passage.state().cookies.iter().cloned());
         if changes.is_empty() {
             return response;
         }
@@ -405,7 +383,7 @@ impl Rules {
         before: &[GuardedPath<'_>],
         answers_bots: bool,
         visit: &Visit,
-    ) -> Result<Vec<OtherPath>, Box<BuiltResponse>> {
+    ) -> Result<Vec<OtherPath>, RuleDecision> {
         let others = self.shared.other_paths(path);
         let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
         for path in paths().flat_map(GuardedPath::with_original) {
@@ -416,13 +394,14 @@ impl Rules {
                 && pattern.decides(path)
                 && (rule.is_internal || !may_sign_in())
             {
-                return Err(BuiltResponse::rejection(rule.status, "a `deny` rule matches the client"));
+                let rejection = BuiltResponse::rejection(rule.status, "a `deny` rule matches the client");
+                return Err(RuleDecision::Answer(rejection));
             }
         }
-        if answers_bots && let Some(response) = self.answer_bot(routed, visit) {
-            return Err(response);
+        if answers_bots && let Some(answer) = self.answer_bot(routed, visit) {
+            return Err(answer);
         }
-        self.shared.take_limits(routed, paths, before, visit)?;
+        self.shared.take_limits(routed, paths, before, visit).map_err(RuleDecision::Answer)?;
         Ok(others)
     }
 
@@ -457,7 +436,7 @@ impl Rules {
                         .is_some_and(|(rule, _)| rule.is_allowed)
             };
             let mut rules = self.passwords_for(path, routed);
-            rules.find(|(rule, is_alternative)| !passage.asked.contains(rule) && !is_let_in(*is_alternative))
+            rules.find(|(rule, is_alternative)| !passage.state().asked.contains(rule) && !is_let_in(*is_alternative))
         });
         needed.next().map(|(rule, _)| rule)
     }
@@ -471,14 +450,14 @@ impl Rules {
         let now_ms = routed.now.monotonic_ms;
         match store.recall(&credentials, now_ms) {
             Some(verdict) => self.on_verdict(verdict, rule, passage),
-            None => RuleDecision::Ask(Question {
+            None => RuleDecision::Ask(Box::new(Question {
                 store: Arc::clone(store),
                 checks: Arc::clone(self.shared.password_checks()),
                 credentials,
                 visit: Rc::clone(&passage.visit),
                 rule,
                 now_ms,
-            }),
+            })),
         }
     }
 
@@ -499,7 +478,7 @@ impl Rules {
         RuleDecision::Answer(match verdict {
             CredentialVerdict::Right => {
                 passage.visit.sign_in();
-                passage.asked.push(rule);
+                passage.state_mut().asked.push(rule);
                 return RuleDecision::Pass;
             }
             CredentialVerdict::Wrong => challenge(&self.passwords[rule].realm),
@@ -519,8 +498,8 @@ impl Rules {
             return None;
         }
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
-        let mut needed =
-            paths.filter_map(|path| self.auths_for(path, routed).find(|rule| !passage.authorized.contains(rule)));
+        let mut needed = paths
+            .filter_map(|path| self.auths_for(path, routed).find(|rule| !passage.state().authorized.contains(rule)));
         needed.next()
     }
 
@@ -551,9 +530,10 @@ impl Rules {
             passage.visit.name_user(&user.value);
             passage.visit.sign_in();
         }
-        passage.authorized.push(rule);
-        passage.identity.extend(permission.fields);
-        passage.cookies.extend(permission.cookies);
+        let state = passage.state_mut();
+        state.authorized.push(rule);
+        state.identity.extend(permission.fields);
+        state.cookies.extend(permission.cookies);
         self.go_on(passage, routed)
     }
 
@@ -586,14 +566,15 @@ impl Rules {
             return None;
         }
         let withheld = |name: &str| FieldChange { action: FieldAction::Set, name: name.into(), value: Vec::new() };
-        let mut changes: Vec<_> = match passage.is_changed {
+        let state = passage.state();
+        let mut changes: Vec<_> = match state.is_changed {
             // The handler that changed the request has received the fields, and may have changed them.
             true => Vec::new(),
             false => self.identity_names().map(withheld).collect(),
         };
-        changes.extend(passage.identity.iter().filter(|field| !field.value.is_empty()).cloned());
-        let (mut head, bytes) = identified_request(&routed.request, &changes, &passage.identity);
-        head.had_credentials |= !passage.authorized.is_empty();
+        changes.extend(state.identity.iter().filter(|field| !field.value.is_empty()).cloned());
+        let (mut head, bytes) = identified_request(&routed.request, &changes, &state.identity);
+        head.had_credentials |= !state.authorized.is_empty();
         Some((head, bytes))
     }
 
@@ -606,8 +587,9 @@ impl Rules {
         let identified = self.identify(passage, routed);
         let Some((head, bytes)) = &identified else { return self.edit(passage, routed) };
         self.edit(passage, &Routed { request: Request { head, bytes }, ..*routed })?;
-        if passage.head.is_none() {
-            passage.head = identified.map(Box::new);
+        let state = passage.state_mut();
+        if state.head.is_none() {
+            state.head = identified.map(Box::new);
         }
         Ok(())
     }
@@ -616,8 +598,8 @@ impl Rules {
     fn edit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
         let hides = |path| self.passwords_for(path, routed).any(|(rule, _)| !self.passwords[rule].passes_credentials);
         let hides_credentials = !self.passwords.is_empty() && passage.guarded(routed).into_iter().any(hides);
-        let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
-        if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
+        let edits = if passage.state().is_changed { &[] } else { self.request_fields.as_slice() };
+        if edits.is_empty() && !hides_credentials && passage.state().targets.is_empty() {
             return Ok(());
         }
         let mut changes = request_changes(edits, &passage.paths_in_given_case(routed), routed, &passage.visit)?;
@@ -626,12 +608,13 @@ impl Rules {
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
             changes.insert(0, hide);
         }
-        let target = passage.targets.last();
-        if let Some(target) = target.filter(|_| passage.is_redirected) {
-            passage.head = Some(Box::new(redirected_head(&routed.request, target, changes)));
-        } else if target.is_some() || !changes.is_empty() {
-            passage.head = Some(Box::new(change_request(&routed.request, target, &changes)));
-        }
+        let state = passage.state();
+        let head = match state.targets.last() {
+            Some(target) if state.is_redirected => redirected_head(&routed.request, target, changes),
+            None if changes.is_empty() => return Ok(()),
+            target => change_request(&routed.request, target, &changes),
+        };
+        passage.state_mut().head = Some(Box::new(head));
         Ok(())
     }
 }
@@ -668,57 +651,6 @@ pub fn redirected_head(
     let (mut head, bytes) = change_request_to(request, method, Some(target), &changes);
     head.target_asked = None;
     (head, bytes)
-}
-
-impl Passage {
-    /// Sets the user for handlers, if the password was right.
-    pub fn tell_user(&self, routed: &Routed<'_>) {
-        let user = self.visit.signed_in_user();
-        if !user.is_empty() {
-            routed.link.link().set_user(user);
-        }
-    }
-
-    /// Returns true if the request is not rewritten any more.
-    pub fn is_last(&self) -> bool {
-        self.is_last
-    }
-
-    /// Returns the request in the form for handlers.
-    pub fn seen<'a>(&'a self, routed: &Routed<'a>) -> Routed<'a> {
-        let mut seen = *routed;
-        if let Some((head, bytes)) = self.head.as_deref() {
-            seen.request = Request { head, bytes };
-        }
-        if let Some(target) = self.targets.last() {
-            seen.path = &target.path;
-            seen.query = target.query.as_deref();
-        }
-        seen
-    }
-
-    /// Requested path, and the paths that it was rewritten to.
-    fn asked_paths<'a>(&'a self, routed: &Routed<'a>) -> impl Iterator<Item = &'a [u8]> {
-        std::iter::once(routed.path).chain(self.targets.iter().map(|target| target.path.as_slice()))
-    }
-
-    /// All paths that guards were evaluated for.
-    fn guarded<'a>(&'a self, routed: &Routed<'a>) -> Vec<GuardedPath<'a>> {
-        let asked = self.asked_paths(routed).map(GuardedPath::asked);
-        asked.chain(self.other_paths.iter().map(OtherPath::guarded)).collect()
-    }
-
-    /// Requested and rewritten paths, in all spellings.
-    fn paths<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
-        let others = self.other_paths.iter().filter(|other| other.is_spelling()).map(OtherPath::path);
-        self.asked_paths(routed).chain(others).collect()
-    }
-
-    /// Requested and rewritten paths, in all readings with unfolded case.
-    fn paths_in_given_case<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
-        let others = self.other_paths.iter().filter(|other| !other.is_folded()).map(OtherPath::path);
-        self.asked_paths(routed).chain(others).collect()
-    }
 }
 
 impl Question {

@@ -57,6 +57,12 @@ impl Rewrites {
         Self { rules, paths }
     }
 
+    /// True if there are no rules.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// The rules, in order.
     pub(super) fn rules(&self) -> &[Rewrite] {
         &self.rules

@@ -454,6 +454,21 @@ impl SharedRules {
         &self.rules
     }
 
+    /// True if no rule restricts, redirects or edits requests before handlers get them, rewrites and bots aside.
+    pub(super) fn is_without_guards(&self) -> bool {
+        let RulesConfig { cors, passwords, forward_auths, request_fields, .. } = &self.rules;
+        self.clients.is_empty()
+            && self.rate_limits.is_empty()
+            && self.request_limits.is_empty()
+            && !self.https.redirects()
+            && cors.is_none()
+            && passwords.is_empty()
+            && forward_auths.is_empty()
+            && request_fields.is_empty()
+            && self.scripts.is_empty()
+            && !self.readings.is_needed()
+    }
+
     /// Access rules, in order.
     pub(super) fn client_rules(&self) -> &[(ClientRule, GuardPattern, AddressSet)] {
         &self.clients

@@ -78,6 +78,7 @@ pub(super) fn rejected(text: &str, path: &str, client: &str) -> Option<u16> {
     match rules.enter(&Routed { path: path.as_bytes(), client, ..request.routed() }).1 {
         RuleDecision::Pass => None,
         RuleDecision::Answer(response) => Some(response.status.code()),
+        RuleDecision::RejectBot(_) => Some(403),
         RuleDecision::Ask(_) | RuleDecision::Authorize(..) => Some(401),
         RuleDecision::Confirm(_) => panic!("only a crawler is looked up"),
     }

@@ -93,9 +93,9 @@ impl Visit {
         self.bot.get()
     }
 
-    pub(super) fn set_bot(&self, report: Rc<BotReport>) {
+    pub(super) fn set_bot(&self, report: &Rc<BotReport>) {
         // A request is assessed once.
-        let _ = self.bot.set(report);
+        let _ = self.bot.set(Rc::clone(report));
     }
 
     /// Result of a challenge that the client has returned; `None` if it has returned none.

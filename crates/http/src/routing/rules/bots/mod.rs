@@ -1,10 +1,9 @@
 //! Bots: assesses a request, and answers those that must pass a challenge or are rejected.
 
+mod known;
 mod page;
 
 use std::cell::{Cell, RefCell};
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,11 +15,12 @@ use ::bots::challenge::{
 use ::bots::fcrdns::ClaimVerdict;
 use ::bots::score::{BotAction, BotClass, BotFacts, BotSignals, Evidence, Signal, signals_of};
 use ::bots::signature::{SignatureFault, SignedRequest};
-use wire::http::{KnownField, Status, Version, cookies};
+use wire::http::{KnownField, Status, Version, cookie};
 
+use self::known::KnownTexts;
 use self::page::ChallengePage;
 use super::target::arguments;
-use super::{RoutedFacts, Visit};
+use super::{RoutedFacts, RuleDecision, Visit};
 use crate::config::{BotRejection, BotsConfig, CustomScore, PathPattern, unmapped};
 use crate::handler::{BuiltResponse, PageFormat, ResponseEnding, Routed};
 use crate::known_clients::{BotLists, BotReport, Claim, ClaimFuture, Claims, SiteLists};
@@ -39,8 +39,11 @@ const PASSED_PLACES: usize = 4_096;
 /// Longest `User-Agent` and host of a client that is remembered.
 const PASSED_TEXT_BYTES_MAX: usize = 512;
 
-/// Values of `User-Agent` that each worker remembers, so that they need not be searched for names each time.
+/// Values of `User-Agent` that each worker remembers.
 const AGENT_PLACES: usize = 256;
+
+/// Paths that each worker remembers.
+const PATH_PLACES: usize = 512;
 
 /// Bots of a site, shared by all workers.
 #[derive(Debug)]
@@ -59,13 +62,20 @@ pub(super) struct BotRule {
     version: Cell<Option<u64>>,
     lists: RefCell<Arc<BotLists>>,
     passed: RefCell<PassedClients>,
-    agents: RefCell<KnownAgents>,
-    /// Paths that need no challenge, and scores of the configuration. Regular expressions need scratch memory for a search,
-    /// for which workers that share them wait.
+    /// Programs that values of `User-Agent` name.
+    agents: RefCell<KnownTexts<NamedAgent>>,
+    paths: RefCell<KnownTexts<PathFacts>>,
+    /// Paths that need no challenge, and scores of the configuration, with a condition and without. Regular expressions need
+    /// scratch memory for a search, for which workers that share them wait.
     exempt: Vec<PathPattern>,
     scores: Vec<CustomScore>,
+    path_scores: Vec<CustomScore>,
     /// Report of clients that have passed.
     passed_report: Rc<BotReport>,
+    /// Most points of the scores of the configuration.
+    custom_points_max: i16,
+    /// Latest report about another client. The next is often the same, and then shared.
+    latest_report: RefCell<Rc<BotReport>>,
 }
 
 /// Clients that have passed.
@@ -85,16 +95,6 @@ struct PassedClient {
     until_s: u64,
 }
 
-/// Programs that values of `User-Agent` name, by a hash that clients cannot choose.
-#[derive(Default)]
-struct KnownAgents {
-    hasher: RandomState,
-    /// Version of the lists with the crawlers.
-    version: Option<u64>,
-    /// Empty until it is used.
-    places: Vec<(u64, NamedAgent)>,
-}
-
 /// Programs that a `User-Agent` names.
 #[derive(Clone, Copy, Default)]
 struct NamedAgent {
@@ -103,22 +103,13 @@ struct NamedAgent {
     kind: AgentKind,
 }
 
-impl KnownAgents {
-    fn find(&mut self, user_agent: &[u8], version: Option<u64>, lists: &BotLists) -> NamedAgent {
-        if self.places.is_empty() || self.version != version {
-            self.version = version;
-            self.places.clear();
-            self.places.resize(AGENT_PLACES, (0, NamedAgent::default()));
-        }
-        // 0 is free.
-        let hash = self.hasher.hash_one(user_agent) | 1;
-        let place = &mut self.places[(hash >> 1) as usize % AGENT_PLACES];
-        if place.0 != hash {
-            let crawler = lists.crawlers.claimed(user_agent).and_then(|index| u32::try_from(index).ok());
-            *place = (hash, NamedAgent { crawler, kind: agent_kind(user_agent) });
-        }
-        place.1
-    }
+/// Facts that the path of a request alone decides.
+#[derive(Clone, Copy, Default)]
+struct PathFacts {
+    /// True if the path needs no challenge.
+    is_exempt: bool,
+    /// Points of the scores without a condition.
+    points: i16,
 }
 
 impl PassedClients {
@@ -167,21 +158,28 @@ impl PassedClients {
 impl BotRule {
     pub(super) fn new(shared: &Arc<SharedBots>) -> Self {
         let config = &shared.config;
-        let passed_report = BotReport {
+        let passed_report = Rc::new(BotReport {
             class: BotClass::Passed,
             score: 0,
             signals: BotSignals::default(),
             name: None,
             action: BotAction::Pass,
-        };
+        });
+        let (of_path, of_request): (Vec<_>, Vec<_>) =
+            config.scores.iter().cloned().partition(|score| score.when.is_none());
+        let points = config.scores.iter().map(|score| score.points.max(0));
         Self {
             version: Cell::new(None),
             lists: RefCell::default(),
             passed: RefCell::default(),
-            agents: RefCell::default(),
+            agents: RefCell::new(KnownTexts::new(AGENT_PLACES)),
+            paths: RefCell::new(KnownTexts::new(PATH_PLACES)),
             exempt: PathPattern::joined(&config.exempt),
-            scores: config.scores.clone(),
-            passed_report: Rc::new(passed_report),
+            scores: of_request,
+            path_scores: of_path,
+            custom_points_max: points.fold(0, i16::saturating_add),
+            latest_report: RefCell::new(Rc::clone(&passed_report)),
+            passed_report,
             shared: Arc::clone(shared),
         }
     }
@@ -198,8 +196,7 @@ impl BotRule {
     ) -> Result<Rc<BotReport>, ClaimFuture> {
         let challenged = challenged_client(routed, client);
         let now_s = routed.now.unix_seconds;
-        let cookie = cookies(&routed.request).find(|(name, _)| *name == COOKIE_NAME.as_bytes());
-        let cookie = cookie.map(|(_, value)| value);
+        let cookie = cookie(&routed.request, COOKIE_NAME.as_bytes());
         if cookie.is_some_and(|cookie| self.passed.borrow().has(&challenged, cookie, now_s))
             && !self.may_be_rejected(routed)
         {
@@ -219,11 +216,15 @@ impl BotRule {
         if let Some(lists) = self.shared.lists.newer_than(&mut version) {
             *self.lists.borrow_mut() = lists;
             self.version.set(version);
+            self.agents.borrow_mut().clear();
         }
-        let lists = Arc::clone(&self.lists.borrow());
+        let lists = self.lists.borrow();
         let config = &self.shared.config;
         let (mut evidence, mut name) = (Evidence::default(), None);
-        let named = self.agents.borrow_mut().find(client.user_agent, version, &lists);
+        let named = self.agents.borrow_mut().get_or_find(client.user_agent, || NamedAgent {
+            crawler: lists.crawlers.claimed(client.user_agent).and_then(|index| u32::try_from(index).ok()),
+            kind: agent_kind(client.user_agent),
+        });
         let claimed = named.crawler.map(|index| index as usize);
         if let Some((index, crawler)) = claimed.and_then(|index| Some((index, lists.crawlers.get(index)?))) {
             name = Some(crawler.name.as_str());
@@ -249,11 +250,12 @@ impl BotRule {
                 }
             }
         }
-        evidence.custom_points = self.custom_points(routed);
+        let PathFacts { is_exempt, points } = self.path_facts(routed.path);
+        evidence.custom_points = points.saturating_add(self.conditional_points(routed));
         if evidence.custom_points != 0 {
             evidence.signals.add(Signal::Custom);
         }
-        evidence.is_exempt = self.exempt.iter().any(|pattern| pattern.matches(routed.path));
+        evidence.is_exempt = is_exempt;
         let with_pass = Evidence { has_passed: true, ..evidence };
         let may_pass = claimed.is_none() && !evidence.is_signed;
         if may_pass {
@@ -276,8 +278,23 @@ impl BotRule {
         {
             self.passed.borrow_mut().insert(client, cookie, until_s);
         }
-        let name = agent.or(name).map(Into::into);
-        Ok(Rc::new(BotReport { class, score, signals: evidence.signals, name, action }))
+        Ok(self.report(class, score, evidence.signals, agent.or(name), action))
+    }
+
+    fn report(
+        &self,
+        class: BotClass,
+        score: i16,
+        signals: BotSignals,
+        name: Option<&str>,
+        action: BotAction,
+    ) -> Rc<BotReport> {
+        let mut latest = self.latest_report.borrow_mut();
+        let known = (latest.class, latest.score, latest.signals, latest.name.as_deref(), latest.action);
+        if known != (class, score, signals, name, action) {
+            *latest = Rc::new(BotReport { class, score, signals, name: name.map(Into::into), action });
+        }
+        Rc::clone(&latest)
     }
 
     /// Verdict about the claim to be a crawler.
@@ -309,28 +326,53 @@ impl BotRule {
 
     fn facts(&self, routed: &Routed<'_>, agent: AgentKind) -> BotFacts {
         let request = &routed.request;
+        let (mut has_accept_language, mut has_fetch_mode) = (false, false);
+        for field in request.head.fields.iter().filter(|field| field.known == KnownField::Other) {
+            let name = field.name.of(request.bytes);
+            match name.len() {
+                15 => has_accept_language |= name.eq_ignore_ascii_case(b"accept-language"),
+                14 => has_fetch_mode |= name.eq_ignore_ascii_case(b"sec-fetch-mode"),
+                _ => {}
+            }
+        }
         BotFacts {
             agent,
             has_accept: request.head.has(KnownField::Accept),
-            has_accept_language: request.field_by_name(b"accept-language").is_some(),
+            has_accept_language,
             has_accept_encoding: request.head.has(KnownField::AcceptEncoding),
-            has_fetch_mode: request.field_by_name(b"sec-fetch-mode").is_some(),
+            has_fetch_mode,
             is_direct_tls: routed.tls.is_some() && routed.proxied.is_none(),
             is_http1: matches!(request.head.version, Version::Http10 | Version::Http11),
             offers_http2: self.shared.offers_http2,
         }
     }
 
-    /// True if the scores of the configuration may reject the request. Those that cost a search are taken to apply.
+    /// True if the scores of the configuration may reject the request. Those with a condition are taken to apply.
     fn may_be_rejected(&self, routed: &Routed<'_>) -> bool {
-        let may_apply = |score: &&CustomScore| {
-            score.points > 0 && (matches!(score.path, PathPattern::Regex(_)) || score.path.matches(routed.path))
-        };
-        let points = self.scores.iter().filter(may_apply).map(|score| score.points).fold(0, i16::saturating_add);
-        self.shared.config.policy.reject_score.is_some_and(|least| points >= least)
+        let Some(least) = self.shared.config.policy.reject_score else { return false };
+        if self.custom_points_max < least {
+            return false;
+        }
+        let of_request = self.scores.iter().filter(|score| score.points > 0 && score.path.matches(routed.path));
+        let points = self.path_facts(routed.path).points;
+        of_request.map(|score| score.points).fold(points, i16::saturating_add) >= least
     }
 
-    fn custom_points(&self, routed: &Routed<'_>) -> i16 {
+    fn path_facts(&self, path: &[u8]) -> PathFacts {
+        self.paths.borrow_mut().get_or_find(path, || {
+            let fitting = self.path_scores.iter().filter(|score| score.path.matches(path));
+            PathFacts {
+                is_exempt: self.exempt.iter().any(|pattern| pattern.matches(path)),
+                points: fitting.map(|score| score.points).fold(0, i16::saturating_add),
+            }
+        })
+    }
+
+    /// Points of the scores with a condition.
+    fn conditional_points(&self, routed: &Routed<'_>) -> i16 {
+        if self.scores.is_empty() {
+            return 0;
+        }
         let facts = RoutedFacts::new(routed);
         let fitting = self.scores.iter().filter(|score| {
             score.path.matches(routed.path) && score.when.as_ref().is_none_or(|when| when.evaluate(&facts).is_true())
@@ -338,19 +380,17 @@ impl BotRule {
         fitting.map(|score| score.points).fold(0, i16::saturating_add)
     }
 
-    /// Response to a request that must pass a challenge, returns one, or is rejected; `None` if it goes on.
-    pub(super) fn answer(&self, report: &BotReport, routed: &Routed<'_>, visit: &Visit) -> Option<Box<BuiltResponse>> {
+    /// Decision on a request that must pass a challenge, returns one, or is rejected; `None` if it goes on.
+    pub(super) fn answer(&self, report: &BotReport, routed: &Routed<'_>, visit: &Visit) -> Option<RuleDecision> {
         if self.shared.config.is_dry_run {
             return None;
         }
-        match report.action {
-            BotAction::Reject => Some(self.reject(routed)),
-            _ if routed.path == CHALLENGE_PATH.as_bytes() => Some(self.on_return(report, routed, visit)),
-            BotAction::Challenge(work_bits) => {
-                Some(self.challenge(work_bits, routed.request.target(), "", routed, visit))
-            }
-            BotAction::Pass => None,
-        }
+        Some(RuleDecision::Answer(match report.action {
+            BotAction::Reject => return Some(self.reject(routed)),
+            _ if routed.path == CHALLENGE_PATH.as_bytes() => self.on_return(report, routed, visit),
+            BotAction::Challenge(work_bits) => self.challenge(work_bits, routed.request.target(), "", routed, visit),
+            BotAction::Pass => return None,
+        }))
     }
 
     /// True if the assessment answers the request, and the assessment in words.
@@ -378,17 +418,18 @@ impl BotRule {
         (applies, parts.join(", "))
     }
 
-    fn reject(&self, routed: &Routed<'_>) -> Box<BuiltResponse> {
-        let mut response = BuiltResponse::rejection(Status::FORBIDDEN, "`bots`");
+    fn reject(&self, routed: &Routed<'_>) -> RuleDecision {
+        const REASON: &str = "`bots`";
         // The connection of a proxy has requests of other clients, too.
-        if routed.proxied.is_none() {
-            response.ending = match self.shared.config.rejection {
-                BotRejection::Forbidden => ResponseEnding::Normal,
-                BotRejection::Close => ResponseEnding::Close,
-                BotRejection::Tarpit => ResponseEnding::Tarpit,
-            };
-        }
-        response
+        let rejection = if routed.proxied.is_some() { BotRejection::Forbidden } else { self.shared.config.rejection };
+        let ending = match rejection {
+            BotRejection::Forbidden => return RuleDecision::RejectBot(REASON),
+            BotRejection::Close => ResponseEnding::Close,
+            BotRejection::Tarpit => ResponseEnding::Tarpit,
+        };
+        let mut response = BuiltResponse::rejection(Status::FORBIDDEN, REASON);
+        response.ending = ending;
+        RuleDecision::Answer(response)
     }
 
     fn challenge(
