@@ -21,7 +21,8 @@ pub struct RestLines {
 }
 
 impl RestLines {
-    pub(super) fn new(content: Incoming, line_bytes_max: usize) -> Self {
+    /// Lines of this content, each of at most `line_bytes_max`.
+    pub fn new(content: Incoming, line_bytes_max: usize) -> Self {
         Self { content, buffer: BytesMut::new(), searched: 0, line_bytes_max }
     }
 

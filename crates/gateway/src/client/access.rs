@@ -10,9 +10,6 @@ use serde_json::Value;
 
 use crate::objects::documents;
 
-/// Folder with the credentials of a pod's service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
 /// Address and credentials of an API server.
 #[derive(Clone)]
 pub struct Access {
@@ -42,16 +39,15 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Access of a pod, by the environment and the files that kubelet gives it.
+    /// Access of a pod, by the environment and the files of its service account that kubelet writes into this folder.
     ///
     /// # Errors
     /// The process is not in a pod, or a file cannot be read.
-    pub fn in_cluster() -> Result<Self, String> {
+    pub fn in_cluster(folder: &Path) -> Result<Self, String> {
         let variable = |name| {
             std::env::var(name)
                 .map_err(|_| format!("{name} is not set; run in a pod, or name a file with --kubeconfig"))
         };
-        let folder = Path::new(SERVICE_ACCOUNT);
         let port = variable("KUBERNETES_SERVICE_PORT")?;
         Ok(Self {
             is_tls: true,

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;
-use tailcoat_rest::{Incoming, RestClient, RestError, RestResponse};
+use tailcoat_rest::{RestClient, RestError, RestLines, RestResponse};
 use tokio::time::timeout;
 
 pub use self::access::Access;
@@ -167,12 +167,12 @@ impl Client {
         self.send(Method::PATCH, &path, Some((APPLY_PATCH, json_bytes(value)))).await
     }
 
-    /// Opens a stream of events on a connection of its own.
-    async fn open(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
+    /// Opens a stream of events on a connection of its own, each a line of at most `line_bytes_max`.
+    async fn open_lines(&self, path: &str, line_bytes_max: usize) -> Result<RestLines, ClientError> {
         let all = async {
             let response = self.rest.open(&format!("/{path}"), self.headers(None)?).await?;
             if response.status().is_success() {
-                return Ok(response);
+                return Ok(RestLines::new(response.into_body(), line_bytes_max));
             }
             Err(failure(&self.rest.read(response).await?))
         };

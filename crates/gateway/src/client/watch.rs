@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::BodyExt;
 use serde_json::Value;
+use tailcoat_rest::RestError;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{sleep, timeout};
 
@@ -125,36 +125,28 @@ async fn follow(client: &Client, kind: Kind, mut version: String, events: &Sende
         kind.api(),
         kind.plural()
     );
-    let response = match client.open(&path).await {
-        Ok(response) => response,
+    let mut lines = match client.open_lines(&path, EVENT_BYTES_MAX).await {
+        Ok(lines) => lines,
         Err(ClientError::Status(410, _)) => return End::Expired,
         Err(error) => return End::Failed(error),
     };
-    let mut content = response.into_body();
-    let mut pending: Vec<u8> = Vec::new();
     loop {
-        let frame = match timeout(SILENCE_MAX, content.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            // The next watch goes on where this one ended.
-            Ok(None) => return End::Resume(version),
-            Ok(Some(Err(_))) | Err(_) => return End::Resume(version),
-        };
-        let Ok(data) = frame.into_data() else { continue };
-        pending.extend_from_slice(&data);
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = pending.drain(..=end).collect();
-            match read_event(kind, &line, &mut version) {
-                Ok(None) => {}
-                Ok(Some(event)) => {
-                    if events.send(event).await.is_err() {
-                        return End::Closed;
-                    }
-                }
-                Err(end) => return end,
+        let line = match timeout(SILENCE_MAX, lines.next()).await {
+            Ok(Ok(Some(line))) => line,
+            Ok(Err(RestError::TooLarge)) => {
+                return End::Failed(ClientError::Invalid(format!("an event has more than {EVENT_BYTES_MAX} bytes")));
             }
-        }
-        if pending.len() > EVENT_BYTES_MAX {
-            return End::Failed(ClientError::Invalid(format!("an event has more than {EVENT_BYTES_MAX} bytes")));
+            // The next watch goes on where this one ended.
+            Ok(Ok(None) | Err(_)) | Err(_) => return End::Resume(version),
+        };
+        match read_event(kind, &line, &mut version) {
+            Ok(None) => {}
+            Ok(Some(event)) => {
+                if events.send(event).await.is_err() {
+                    return End::Closed;
+                }
+            }
+            Err(end) => return end,
         }
     }
 }

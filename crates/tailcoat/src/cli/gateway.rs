@@ -1,13 +1,14 @@
 //! `gateway`: the controller for Kubernetes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use tailcoat_gateway::{Access, Addresses, ChannelSettings, Key, Settings};
 
 use super::{EXIT_USAGE, fail};
+use crate::config::SERVICE_ACCOUNT;
 
 /// Name of the classes whose Gateways belong to the controller, unless an argument names another.
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
@@ -88,7 +89,7 @@ impl GatewayCommand {
     pub(super) fn run(self) -> ExitCode {
         let access = match &self.kubeconfig {
             Some(file) => Access::from_kubeconfig(file),
-            None => Access::in_cluster(),
+            None => Access::in_cluster(Path::new(SERVICE_ACCOUNT)),
         };
         let access = match access {
             Ok(access) => access,
