@@ -466,20 +466,23 @@ impl Upstream {
         }
     }
 
-    /// Server that a request's cookie names, if sessions are sticky.
+    /// Server that a request's cookie or header field names, if sessions are sticky.
     pub fn sticky_server(&self, request: &Request<'_>) -> Option<ServerId> {
         let sticky = self.shared.config.sticky.as_ref()?;
+        let is_named = |server: &&Rc<WorkerServer>, sent: &[u8]| {
+            server.sticky_value.as_ref().is_some_and(|value| super::sticky::is_value(value, sent))
+        };
+        if sticky.is_header {
+            let sent = request.field_by_name(sticky.name.as_bytes())?;
+            return self.servers().iter().find(|server| is_named(server, sent)).map(|server| server.shared.id);
+        }
         if !request.head.has(KnownField::Cookie) {
             return None;
         }
         let servers = self.servers();
         // An earlier cookie of the same name may be for a longer path, or of another upstream.
-        let named = cookies(request).filter(|(name, _)| *name == sticky.name.as_bytes()).find_map(|(_, sent)| {
-            let is_named = |server: &&Rc<WorkerServer>| {
-                server.sticky_value.as_ref().is_some_and(|value| super::sticky::is_value(value, sent))
-            };
-            servers.iter().find(is_named)
-        });
+        let named = cookies(request).filter(|(name, _)| *name == sticky.name.as_bytes());
+        let named = named.map(|(_, sent)| sent).find_map(|sent| servers.iter().find(|server| is_named(server, sent)));
         named.map(|server| server.shared.id)
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use super::health::Health;
 use super::pool::{ClientConnectionId, PooledConnection};
 use super::server::{ServerId, UpstreamProtocol};
-use super::sticky::set_cookie;
+use super::sticky::StickyField;
 use super::stream::UpstreamStream;
 use super::tried::Tried;
 use super::worker_server::WorkerServer;
@@ -106,8 +106,8 @@ impl Lease {
     }
 
     /// Value of Set-Cookie that keeps the client with this server, unless its cookie names the server already.
-    pub fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
-        self.slot.sticky_cookie(named, is_secure)
+    pub fn sticky_field(&self, named: Option<ServerId>, is_secure: bool) -> Option<StickyField> {
+        self.slot.sticky_field(named, is_secure)
     }
 
     /// Configured name of the server, as an `Rc` to keep.
@@ -186,10 +186,10 @@ impl UpstreamTunnel {
 
 impl ServerSlot {
     /// Value of Set-Cookie for a client whose cookie names the server `named`.
-    pub(super) fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+    pub(super) fn sticky_field(&self, named: Option<ServerId>, is_secure: bool) -> Option<StickyField> {
         let value = self.server.sticky_value.as_deref().filter(|_| named != Some(self.server.shared.id))?;
         let sticky = self.server.upstream.config.sticky.as_ref()?;
-        Some(set_cookie(sticky, value, is_secure))
+        Some(StickyField::new(sticky, value, is_secure))
     }
 
     /// Configured name of the server, for logs.

@@ -41,6 +41,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 pub use server::{ServerId, ServerState};
 pub use shared::{NoTlsSettings, SharedUpstream};
+pub use sticky::StickyField;
 use tailcoat_config as config;
 use tailcoat_limits::{fair_queue, memory_budget, overload};
 use tailcoat_observe::{log, metrics};

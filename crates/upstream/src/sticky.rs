@@ -1,8 +1,9 @@
-//! Sticky sessions: a cookie that keeps a client with a server.
+//! Sticky sessions: a cookie, or another header field, that keeps a client with a server.
 //!
 //! Its value is a keyed hash of the names of upstream and server. So it reveals no address, and a client cannot make up
 //! values. All machines with the same key and configuration agree on it.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -90,8 +91,27 @@ pub(super) fn is_value(value: &str, sent: &[u8]) -> bool {
     verify_slices_are_equal(value.as_bytes(), sent).is_ok()
 }
 
+/// Header field of a response that keeps the client with a server.
+#[derive(Debug)]
+pub struct StickyField {
+    /// Name.
+    pub name: Cow<'static, [u8]>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+impl StickyField {
+    /// Field that gives a client this value.
+    pub(super) fn new(sticky: &StickyCookie, value: &str, is_secure: bool) -> Self {
+        if sticky.is_header {
+            return Self { name: Cow::Owned(sticky.name.clone().into_bytes()), value: value.into() };
+        }
+        Self { name: Cow::Borrowed(b"Set-Cookie"), value: set_cookie(sticky, value, is_secure) }
+    }
+}
+
 /// Value of Set-Cookie that gives a client this value.
-pub(super) fn set_cookie(sticky: &StickyCookie, value: &str, is_secure: bool) -> Vec<u8> {
+fn set_cookie(sticky: &StickyCookie, value: &str, is_secure: bool) -> Vec<u8> {
     let StickyCookie { name, age_max, path, domain, is_http_only, same_site, .. } = sticky;
     let mut text = format!("{name}={value}; Path={path}");
     if let Some(domain) = domain {
@@ -175,6 +195,7 @@ mod tests {
     #[test]
     fn attributes() {
         let plain = StickyCookie {
+            is_header: false,
             name: "srv".into(),
             key_file: None,
             age_max: None,

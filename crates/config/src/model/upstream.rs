@@ -69,11 +69,13 @@ pub struct UpstreamConfig {
     pub sticky: Option<Box<StickyCookie>>,
 }
 
-/// Cookie that keeps a client with a server of an [`UpstreamConfig`].
+/// Cookie, or header field, that keeps a client with a server of an [`UpstreamConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyCookie {
     /// Name of the cookie.
     pub name: String,
+    /// True for a header field of this name, in responses and requests, in place of a cookie. It has no attributes.
+    pub is_header: bool,
     /// File of the key that signs it; `None` is a key of this machine.
     pub key_file: Option<PathBuf>,
     /// Lifetime; `None` until the browser closes.

@@ -553,6 +553,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         set: OptionSetter::Upstream(|upstream, values| {
             upstream.sticky = Some(Box::new(StickyCookie {
                 name: values.text("cookie").unwrap_or_default(),
+                is_header: false,
                 key_file: values.file("key-file"),
                 age_max: values.duration("age-max"),
                 path: values.text("path").unwrap_or_else(|| "/".into()),

@@ -10,6 +10,7 @@ use wire::http::{ContentCoding, Fields, Status};
 
 use crate::config::{FieldAction, ResponseCompression};
 use crate::object_cache::{CachedObject, OpenFile};
+use crate::upstream::StickyField;
 
 /// A response in no HTTP version's form yet. For HEAD it is the same as for GET: the connection leaves out the
 /// content.
@@ -172,8 +173,8 @@ pub struct Forwarded {
     pub local_redirect: Option<Vec<u8>>,
     /// Most local redirects for one request.
     pub local_redirects_max: u32,
-    /// Cookie of this server for the client alone, which no cache may store.
-    pub own_cookie: Option<Vec<u8>>,
+    /// Header field of this server for the client alone, which no cache may store.
+    pub own_field: Option<StickyField>,
     /// Internal redirect of an upstream.
     pub internal_redirect: Option<Box<InternalRedirect>>,
     /// Stream to the upstream after 101 (Switching Protocols): the connection becomes a tunnel.
@@ -266,10 +267,10 @@ impl BuiltResponse {
         response
     }
 
-    /// Adds the cookie that is for the client alone. A cache calls it after it has taken what it stores.
-    pub fn add_own_cookie(&mut self) {
-        if let Some(cookie) = self.forwarded.as_mut().and_then(|forwarded| forwarded.own_cookie.take()) {
-            self.fields.push("Set-Cookie", cookie);
+    /// Adds the field that is for the client alone. A cache calls it after it has taken what it stores.
+    pub fn add_own_field(&mut self) {
+        if let Some(field) = self.forwarded.as_mut().and_then(|forwarded| forwarded.own_field.take()) {
+            self.fields.push(field.name, field.value);
         }
     }
 

@@ -97,13 +97,15 @@ pub(super) fn upstream(name: &str, backend: &Backend, files: &mut PartFiles<'_>)
         };
     }
     if let Some(persistence) = &backend.persistence {
-        if persistence.kind == PersistenceKind::Header {
-            return Err("session persistence by a header field is not supported".to_owned());
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if persistence.name.is_empty() || !persistence.name.bytes().all(is_name_byte) {
+            return Err(format!("{:?} is no name of a cookie or header field", persistence.name));
         }
         let seconds = persistence.absolute_timeout_seconds;
         let age_max = seconds.filter(|_| persistence.lifetime == Lifetime::Permanent);
         upstream.sticky = Some(Box::new(StickyCookie {
             name: persistence.name.clone(),
+            is_header: persistence.kind == PersistenceKind::Header,
             key_file: None,
             age_max: age_max.map(Duration::from_secs),
             path: persistence.path.clone().unwrap_or_else(|| "/".to_owned()),

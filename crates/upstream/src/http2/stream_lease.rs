@@ -43,9 +43,9 @@ impl StreamLease {
         self.stream.session.poll_enables_connect(task)
     }
 
-    /// As [`Lease::sticky_cookie`](crate::Lease::sticky_cookie).
-    pub fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
-        self.slot.sticky_cookie(named, is_secure)
+    /// As [`Lease::sticky_field`](crate::Lease::sticky_field).
+    pub fn sticky_field(&self, named: Option<ServerId>, is_secure: bool) -> Option<crate::StickyField> {
+        self.slot.sticky_field(named, is_secure)
     }
 
     /// Begins the exchange; `is_last` if the request has no content. `charge` counts the memory kept for both

@@ -27,7 +27,9 @@ use super::{ErrorLines, ForwardInner, ProgramLaunch, number_of};
 use crate::handler::{BuiltResponse, BuiltResult, ClientGone, ClientLink, Now, Routed};
 use crate::log::{LogClient, escaped, event};
 use crate::traces::{Trace, trace_id};
-use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, ServerId, Tried, UpstreamFailure};
+use crate::upstream::{
+    AcquireError, AcquireOptions, ClientConnectionId, ServerId, StickyField, Tried, UpstreamFailure,
+};
 
 /// Log reason for a connection that has ended.
 const CLOSED: &str = "closed the connection without a response";
@@ -458,10 +460,10 @@ impl ForwardExchange {
             now: self.now,
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
-        let cookie = upstreaming.peer.sticky_cookie(self.sticky, self.is_secure);
+        let sticky_field = upstreaming.peer.sticky_field(self.sticky, self.is_secure);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
             Ok(mut response) => {
-                self.complete(&mut response, cookie);
+                self.complete(&mut response, sticky_field);
                 response
             }
             Err((peer, reason)) => self.fail_peer(peer, UpstreamFailure::Faulty, reason),
@@ -469,18 +471,18 @@ impl ForwardExchange {
     }
 
     /// Changes a server's response as the configuration says.
-    fn complete(&self, response: &mut BuiltResponse, sticky_cookie: Option<Vec<u8>>) {
+    fn complete(&self, response: &mut BuiltResponse, sticky_field: Option<StickyField>) {
         response.compression = self.inner.plan.compression;
         internal_redirect::strip(&mut response.fields, self.inner.plan.config.cache.is_some());
         if let Some(rewriter) = &self.inner.plan.rewriter {
             let hosts: Vec<&[u8]> = self.own_hosts.iter().flatten().map(Vec::as_slice).collect();
             rewriter.apply(response, &hosts);
         }
-        let Some(cookie) = sticky_cookie else { return };
+        let Some(field) = sticky_field else { return };
         match (&mut response.forwarded, self.is_shared) {
             // The cache must not store it.
-            (Some(forwarded), true) => forwarded.own_cookie = Some(cookie),
-            _ => _ = response.fields.push("Set-Cookie", cookie),
+            (Some(forwarded), true) => forwarded.own_field = Some(field),
+            _ => _ = response.fields.push(field.name, field.value),
         }
     }
 

@@ -16,8 +16,8 @@ use crate::log::LogClient;
 use crate::metrics::NameSlot;
 use crate::overload::RequestCost;
 use crate::upstream::{
-    Acquire, AcquireFailure, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, ServerId, StreamLease, Tried,
-    Upstream, UpstreamFailure, UpstreamTunnel,
+    Acquire, AcquireFailure, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, ServerId, StickyField,
+    StreamLease, Tried, Upstream, UpstreamFailure, UpstreamTunnel,
 };
 
 /// Fields that proxies add about themselves and their clients (RFC 9110, section 7.6.3, and RFC 7239).
@@ -259,10 +259,10 @@ impl GatewayPeer {
         }
     }
 
-    /// Value of Set-Cookie that keeps the client with a server, as [`Lease::sticky_cookie`].
-    pub(super) fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+    /// Header field that keeps the client with a server, as [`Lease::sticky_field`].
+    pub(super) fn sticky_field(&self, named: Option<ServerId>, is_secure: bool) -> Option<StickyField> {
         match self {
-            Self::Server(lease) => lease.sticky_cookie(named, is_secure),
+            Self::Server(lease) => lease.sticky_field(named, is_secure),
             Self::Program(_) => None,
         }
     }

@@ -231,7 +231,7 @@ impl ResponseCacheInner {
         } else if method == Method::Head && reason != BYPASS && response.forwarded.is_some() {
             self.learn_from_head(&routed, &response, reception);
         }
-        response.add_own_cookie();
+        response.add_own_field();
         response.fields.remove(ACCEL_EXPIRES);
         self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
         Ok(Response::Built(response))
@@ -319,7 +319,7 @@ impl ResponseCacheInner {
             }
             (None, ticket) => self.note_not_stored(&response, ticket, key, now.monotonic_ms),
         }
-        response.add_own_cookie();
+        response.add_own_field();
         response.fields.remove(ACCEL_EXPIRES);
         self.add_cache_status(&mut response.fields, &handling);
         apply_conditions(&routed, &mut response);

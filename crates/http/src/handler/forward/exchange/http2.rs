@@ -247,7 +247,7 @@ impl ForwardExchange {
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
-        let cookie = lease.sticky_cookie(self.sticky, self.is_secure);
+        let sticky_field = lease.sticky_field(self.sticky, self.is_secure);
         self.link.forget_consumed();
         if has_content {
             lease.answered(now.monotonic_ms);
@@ -263,7 +263,7 @@ impl ForwardExchange {
         } else {
             downloading.finish();
         }
-        self.complete(&mut response, cookie);
+        self.complete(&mut response, sticky_field);
         response
     }
 
