@@ -37,12 +37,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest time between two tries to connect.
 const RETRY_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Least and longest time between two writes of the last state.
-const STORE_TIMES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Time from a change until it is written.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Pause before the next write of the last state, as a multiple of the time that one takes. So a large state that changes
-/// all the time takes little CPU time.
-const STORE_PAUSE_FACTOR: u32 = 50;
+/// Bytes of changes after the stored snapshot, as a multiple of the snapshot's, beyond which a snapshot is written again. So
+/// a large state that changes all the time takes little time, and the file has a longest length.
+const CHANGES_FACTOR_MAX: usize = 2;
+
+/// Bytes of changes that do not call for a snapshot, however small the last one is.
+const CHANGES_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes of a token, at most.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
@@ -62,11 +65,20 @@ pub struct ControlPlaneClient {
     bound: HashSet<SocketAddr>,
     /// Proxy of other protocols, once there is a listener for them.
     streams: Option<StreamProxy>,
-    /// True if the file of the last state is older than the state.
-    is_unstored: bool,
+    /// Changes since the last write; `None` if there are none.
+    unstored: Option<Change>,
+    /// File of the last state; `None` if the next write must be a snapshot.
+    stored: Option<StoredState>,
     next_store: Option<Instant>,
-    /// Time from a change until the state is written.
-    store_pause: Duration,
+}
+
+/// Content of the file of the last state.
+#[derive(Clone, Copy)]
+struct StoredState {
+    revision: u64,
+    snapshot_bytes: usize,
+    /// Bytes of the changes after the snapshot.
+    changes_bytes: usize,
 }
 
 /// Input and output of a connection.
@@ -102,9 +114,9 @@ impl ControlPlaneClient {
             errors: BTreeMap::new(),
             bound: HashSet::new(),
             streams: None,
-            is_unstored: false,
+            unstored: None,
+            stored: None,
             next_store: None,
-            store_pause: STORE_TIMES.0,
         };
         let unusable = unusable_addresses(&client.current, &client.bound);
         let translated = client.translator.translate(&client.current, &client.state, &unusable);
@@ -125,7 +137,7 @@ impl ControlPlaneClient {
         loop {
             let began = Instant::now();
             let result = self.follow().await;
-            self.store(true).await;
+            self.store().await;
             let Err(reason) = result else { return };
             // Once for each reason, because a controller may be away for long.
             if reason != told {
@@ -168,7 +180,7 @@ impl ControlPlaneClient {
                     next_ping = Instant::now() + PING_INTERVAL;
                 }
                 () = tokio::time::sleep_until(silence_ends) => return Err("the controller is silent".to_owned()),
-                () = sleep_until(self.next_store) => self.store(false).await,
+                () = sleep_until(self.next_store) => self.store().await,
                 () = self.orders.closed() => return Ok(()),
             }
             // All messages that have arrived are applied together, with one response for all.
@@ -246,6 +258,8 @@ impl ControlPlaneClient {
         let endpoints: Vec<String> = change.endpoints.keys().cloned().collect();
         let backends: BTreeSet<String> = endpoints.iter().chain(change.backends.keys()).cloned().collect();
         self.translator.note(&change);
+        // A snapshot follows, unless there is one that changes can follow.
+        let unstored = self.stored.map(|_| change.clone());
         let reverse = self.current.apply(change);
         let mut rejected = if is_structural { self.replace_routes().await? } else { None };
         if rejected.is_none() {
@@ -267,8 +281,9 @@ impl ControlPlaneClient {
         for name in &endpoints {
             self.set_stream_servers(name, self.current.endpoints.get(name).map_or(&[], Vec::as_slice));
         }
-        (self.revision, self.is_unstored) = (Some(revision), true);
-        self.next_store.get_or_insert_with(|| Instant::now() + self.store_pause);
+        self.revision = Some(revision);
+        self.unstored.get_or_insert_default().extend(unstored.unwrap_or_default());
+        self.next_store.get_or_insert_with(|| Instant::now() + STORE_PAUSE);
         Some(Applied { revision, errors: self.errors.clone(), rejected: None })
     }
 
@@ -354,19 +369,36 @@ impl ControlPlaneClient {
         streams.set_servers(backend, &ready.collect::<Vec<_>>());
     }
 
-    /// Writes the last state, if it has changed.
-    async fn store(&mut self, is_end: bool) {
+    /// Writes what has changed since the last write: the changes, or a snapshot if those in the file are long.
+    async fn store(&mut self) {
         self.next_store = None;
-        let Some(revision) = self.revision.filter(|_| std::mem::take(&mut self.is_unstored)) else { return };
-        let began = Instant::now();
-        let (state, snapshot) = (self.state.clone(), self.current.clone());
-        let stored = spawn_blocking(move || state.store(revision, snapshot)).await;
-        self.store_pause = (began.elapsed() * STORE_PAUSE_FACTOR).clamp(STORE_TIMES.0, STORE_TIMES.1);
-        if let Ok(Err(error)) = stored {
-            let help =
-                "after a restart, the server begins with older routes until the controller sends the present ones";
-            self.log.warn(event("last routes not written", &[("reason", &error)]), help);
-            self.is_unstored = !is_end;
+        let Some((revision, change)) = self.revision.zip(self.unstored.take()) else { return };
+        let stored = self.stored.take().filter(|stored| {
+            stored.changes_bytes <= (stored.snapshot_bytes * CHANGES_FACTOR_MAX).max(CHANGES_BYTES_MIN)
+        });
+        let (state, snapshot) =
+            (self.state.clone(), if stored.is_none() { self.current.clone() } else { Snapshot::default() });
+        let written = spawn_blocking(move || match stored {
+            Some(before) => state.append(before.revision, revision, change).map(|bytes| StoredState {
+                revision,
+                changes_bytes: before.changes_bytes + bytes,
+                ..before
+            }),
+            None => {
+                let bytes = state.store(revision, snapshot);
+                bytes.map(|snapshot_bytes| StoredState { revision, snapshot_bytes, changes_bytes: 0 })
+            }
+        });
+        match written.await {
+            Ok(Ok(stored)) => self.stored = Some(stored),
+            Ok(Err(error)) => {
+                let help =
+                    "after a restart, the server begins with older routes until the controller sends the present ones";
+                self.log.warn(event("last routes not written", &[("reason", &error)]), help);
+                // The next write is a snapshot.
+                self.unstored = Some(Change::default());
+            }
+            Err(_) => {}
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use routes::{Message, Snapshot, VERSION};
+use routes::{Change, Message, Snapshot, VERSION};
 use sha2::{Digest, Sha256};
 
 use crate::config::ControlPlane;
@@ -95,7 +95,8 @@ impl RouteState {
         others.filter(is_other).for_each(|path| _ = fs::remove_file(path));
     }
 
-    /// Reads the last snapshot with its revision; `None` if there is none.
+    /// Reads the last snapshot, and the changes since, with its revision; `None` if there is none. A last line without its
+    /// end, which a crash has cut off, is left out.
     ///
     /// # Errors
     /// The file cannot be read, or is not valid.
@@ -106,23 +107,48 @@ impl RouteState {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StateError::Io(path, error)),
         };
-        match Message::from_line(&text) {
-            Ok(Message::Snapshot { revision, snapshot, .. }) => Ok(Some((revision, *snapshot))),
-            Ok(_) => Err(StateError::Invalid(path, "it is no snapshot".to_owned())),
-            Err(reason) => Err(StateError::Invalid(path, reason)),
+        let mut last: Option<(u64, Snapshot)> = None;
+        for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            last = match (Message::from_line(line), last) {
+                (Ok(Message::Snapshot { revision, snapshot, .. }), None) => Some((revision, *snapshot)),
+                (Ok(Message::Change { base, revision, change }), Some((known, mut snapshot))) if base == known => {
+                    snapshot.apply(*change);
+                    Some((revision, snapshot))
+                }
+                (Ok(_), _) => return Err(StateError::Invalid(path, "it is no snapshot with its changes".to_owned())),
+                (Err(reason), _) => return Err(StateError::Invalid(path, reason)),
+            };
         }
+        last.map(Some).ok_or_else(|| StateError::Invalid(path, "there is no snapshot".to_owned()))
     }
 
-    /// Writes a snapshot.
+    /// Writes a snapshot. Returns its bytes.
     ///
     /// # Errors
     /// The file cannot be written; the old one stays.
-    pub fn store(&self, revision: u64, snapshot: Snapshot) -> Result<(), StateError> {
+    pub fn store(&self, revision: u64, snapshot: Snapshot) -> Result<usize, StateError> {
         let path = self.snapshot_file();
         let message = Message::Snapshot { version: VERSION, revision, snapshot: Box::new(snapshot) };
         // Local invariant: JSON is UTF-8.
         let text = String::from_utf8(message.to_line()).unwrap_or_default();
-        write_private(&path, &text).map_err(|error| StateError::Io(path, error))
+        write_private(&path, &text).map_err(|error| StateError::Io(path, error))?;
+        Ok(text.len())
+    }
+
+    /// Adds a change to the stored snapshot. Returns its bytes.
+    ///
+    /// # Errors
+    /// The file cannot be written. It may then end with a part of the change, so that the next write must be a snapshot.
+    pub fn append(&self, base: u64, revision: u64, change: Change) -> Result<usize, StateError> {
+        let path = self.snapshot_file();
+        let line = Message::Change { base, revision, change: Box::new(change) }.to_line();
+        let append = || {
+            let mut file = fs::OpenOptions::new().append(true).open(&path)?;
+            file.write_all(&line)?;
+            file.sync_data()
+        };
+        append().map_err(|error| StateError::Io(path.clone(), error))?;
+        Ok(line.len())
     }
 
     /// The directory.
@@ -156,7 +182,24 @@ mod tests {
         snapshot.endpoints.insert("a".into(), Vec::new());
         state.store(7, snapshot.clone()).unwrap();
         assert_eq!(state.load().unwrap(), Some((7, snapshot)));
-        for text in ["", "{", "\"ping\"\n", "{\"snapshot\":{\"version\":9,\"revision\":1,\"snapshot\":{}}}"] {
+        let change =
+            |name: &str| Change { endpoints: [(name.to_owned(), Some(Vec::new()))].into(), ..Change::default() };
+        state.append(7, 9, change("b")).unwrap();
+        state.append(9, 10, change("c")).unwrap();
+        let names = |state: &RouteState| {
+            let (revision, snapshot) = state.load().unwrap().unwrap();
+            format!("{revision} {}", snapshot.endpoints.into_keys().collect::<String>())
+        };
+        assert_eq!(names(&state), "10 abc");
+        // A change that a crash has cut off.
+        let whole = fs::read(state.snapshot_file()).unwrap();
+        fs::write(state.snapshot_file(), &whole[..whole.len() - 3]).unwrap();
+        assert_eq!(names(&state), "9 ab");
+        // One that does not follow what is before it.
+        fs::write(state.snapshot_file(), &whole).unwrap();
+        state.append(9, 11, change("d")).unwrap();
+        assert!(matches!(state.load(), Err(StateError::Invalid(..))));
+        for text in ["", "{\n", "\"ping\"\n", "{\"snapshot\":{\"version\":9,\"revision\":1,\"snapshot\":{}}}\n"] {
             fs::write(state.snapshot_file(), text).unwrap();
             assert!(matches!(state.load(), Err(StateError::Invalid(..))), "{text}");
         }
