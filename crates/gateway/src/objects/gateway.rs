@@ -302,7 +302,6 @@ pub(crate) struct CorsSpec {
 pub(crate) struct ExternalAuthSpec {
     pub(crate) protocol: String,
     pub(crate) backend_ref: BackendRefSpec,
-    pub(crate) grpc: Option<AuthConfig>,
     pub(crate) http: Option<AuthConfig>,
     pub(crate) forward_body: Option<ForwardBody>,
 }

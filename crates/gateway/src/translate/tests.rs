@@ -514,7 +514,14 @@ fn wrong_routes() {
     let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"hostname": "a.example"}});
     let rewrite = json!({"type": "URLRewrite", "urlRewrite": {"hostname": "a.example"}});
     let custom = json!({"type": "ExtensionRef", "extensionRef": {"group": "x", "kind": "Y", "name": "z"}});
+    let auth = |protocol: &str, bytes: u32| {
+        let backend = json!({"name": "infra-backend-v1", "port": 8080});
+        let auth = json!({"protocol": protocol, "backendRef": backend, "forwardBody": {"maxSize": bytes}});
+        json!({"filters": [{"type": "ExternalAuth", "externalAuth": auth}]})
+    };
     for (case, accepted, resolved) in [
+        (auth("GRPC", 0), "True Accepted", "False UnsupportedProtocol"),
+        (auth("HTTP", 9), "True Accepted", "False UnsupportedValue"),
         (path("RegularExpression", "("), "False UnsupportedValue", "True ResolvedRefs"),
         (path("RegularExpression", "(a{1000}){1000}"), "False UnsupportedValue", "True ResolvedRefs"),
         (path("Other", "/"), "False UnsupportedValue", "True ResolvedRefs"),
