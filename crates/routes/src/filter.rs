@@ -136,7 +136,8 @@ pub struct ExternalAuth {
     /// Header fields of its response that the backend gets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<String>,
-    /// URL of a login page, to which clients are redirected instead of a 401.
+    /// URL of a login page, to which clients are redirected instead of a 401, with the URL of the request in the argument
+    /// `rd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
     /// Bytes of content that it gets; 0 is none.

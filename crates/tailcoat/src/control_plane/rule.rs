@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use expression::{Fact, Variable};
 use routes::{
     Cors, ExternalAuth, ExternalAuthKind, FieldChanges, Filter, PathMatch, PathRewrite, Redirect, Rewrite, Rule,
     Timeouts,
@@ -327,6 +328,21 @@ fn cors_of(cors: &Cors) -> Result<config::Cors, String> {
     })
 }
 
+/// URL of a login page with that of the request in its argument `rd`. The page decodes it once.
+fn login_pieces(url: &str) -> Vec<TemplatePiece> {
+    let literal = |text: &str| TemplatePiece::Literal(text.to_owned());
+    let separator = if url.contains('?') { '&' } else { '?' };
+    vec![
+        literal(&format!("{url}{separator}rd=")),
+        TemplatePiece::Scheme,
+        literal("://"),
+        TemplatePiece::Host,
+        TemplatePiece::Path,
+        literal("%3F"),
+        TemplatePiece::Variable(Variable::Fact(Fact::Query)),
+    ]
+}
+
 fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAuthRule, String> {
     let ExternalAuthKind::Http(target) = &auth.kind else {
         return Err("external authorization over gRPC is not supported".to_owned());
@@ -340,10 +356,8 @@ fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAut
     let mut forward = ForwardConfig::to(&auth.backend);
     (forward.buffers.requests, forward.buffers.responses) = (Buffering::Off, Buffering::Off);
     forward.upgrades = Vec::new();
-    let login = auth.login.as_ref().map(|url| {
-        let pieces = vec![TemplatePiece::Literal(url.clone())];
-        Box::new(rewrite(PathPattern::Any, pieces, Some(Status::FOUND)))
-    });
+    let login =
+        auth.login.as_ref().map(|url| Box::new(rewrite(PathPattern::Any, login_pieces(url), Some(Status::FOUND))));
     let copy = |name: &String| FieldCopy { from: name.clone(), to: name.clone() };
     let auth = ForwardAuth {
         forward: Box::new(forward),
