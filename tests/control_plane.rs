@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use routes::{
-    BackendRef, Certificate, Change, ClientValidation, Cors, Endpoint, FieldChanges, Filter, Listener, Match, Mirror,
-    PathMatch, PathRewrite, Protocol, Redirect, Respond, Retry, Rewrite, Route, Rule, Snapshot, StreamRoute, Timeouts,
-    ValueMatch, ValueTest,
+    Backend, BackendRef, BackendTls, Certificate, Change, ClientValidation, Cors, Endpoint, FieldChanges, Filter,
+    Lifetime, Listener, Match, Mirror, PathMatch, PathRewrite, PersistenceKind, Protocol, Redirect, Respond, Retry,
+    Rewrite, Route, Rule, SessionPersistence, Snapshot, StreamRoute, Timeouts, ValueMatch, ValueTest,
 };
 
 use crate::support::controller::{Controlled, add_backend, application, write_config};
 use crate::support::port::free_port;
 use crate::support::tls::{self, TestCa};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::waiting::{eventually, lines_of};
 use crate::support::{PATIENCE, TestServer, read_all, read_until};
 
 /// Changes of endpoints under load.
@@ -523,6 +524,94 @@ fn the_last_routes_serve_without_a_controller() {
     let _ = controlled.send(&snapshot);
     controlled.change(change);
     check(address, "GET /", "h", "", &["404"]);
+}
+
+/// The server is killed, not ended: a change is on disk after a second, whatever the size of all routes.
+#[test]
+fn changes_are_on_disk_when_the_server_is_killed() {
+    let (mut snapshot, address) = with_listener();
+    add_backend(&mut snapshot, "app", &[application("app")]);
+    snapshot.routes.insert("r".into(), route(&[], vec![rule(vec![prefix("/a")], vec![], &[("app", 1)])]));
+    let mut controlled = Controlled::start();
+    controlled.send(&snapshot);
+    let file = controlled.directory().join("state/routes.json");
+    eventually("the snapshot is written", || file.exists());
+    for (number, path) in [(2, "/b"), (3, "/c")] {
+        let changed = route(&[], vec![rule(vec![prefix(path)], vec![], &[("app", 1)])]);
+        controlled.change(Change { routes: [("r".to_owned(), Some(changed))].into(), ..Change::default() });
+        let lines = lines_of(&file, number);
+        assert!(lines[0].starts_with("{\"snapshot\"") && lines[number - 1].starts_with("{\"change\""), "{lines:?}");
+    }
+    let (server, directory) = controlled.without_controller();
+    server.signal("KILL");
+    drop(server);
+    std::fs::remove_file(directory.path().join("plane.sock")).unwrap();
+    let _server = TestServer::run_from(&write_config(&directory, ""));
+    check(address, "GET /c", "h", "", &["200", "name=app"]);
+    check(address, "GET /b", "h", "", &["404"]);
+}
+
+#[test]
+fn a_header_field_keeps_a_client_with_a_server() {
+    let (mut snapshot, address) = with_listener();
+    let persistence = |name: &str| SessionPersistence {
+        name: name.to_owned(),
+        kind: PersistenceKind::Header,
+        lifetime: Lifetime::Session,
+        absolute_timeout_seconds: None,
+        path: None,
+    };
+    let applications = ["one", "two", "three"].map(application);
+    for (backend, name) in [("app", "X-Session"), ("wrong", "X-A: b\r\nX-C")] {
+        add_backend(&mut snapshot, backend, &applications);
+        let options = Backend { persistence: Some(persistence(name)), ..Backend::default() };
+        snapshot.backends.insert(backend.into(), options);
+    }
+    snapshot.routes.insert("r".into(), route(&[], vec![rule(vec![], vec![], &[("app", 1)])]));
+    let mut controlled = Controlled::start();
+    let errors = controlled.send(&snapshot).errors;
+    assert_eq!(errors.keys().collect::<Vec<_>>(), ["backend/wrong"]);
+    let session =
+        |response: &str| response.lines().find_map(|line| line.strip_prefix("X-Session: ")).map(str::to_owned);
+    let name = |response: &str| response.lines().find(|line| line.starts_with("name=")).map(str::to_owned);
+    let first = ask(address, "GET /", "h", "");
+    let field = format!("X-Session: {}\r\n", session(&first).unwrap());
+    for _ in 0..12 {
+        let again = ask(address, "GET /", "h", &field);
+        assert_eq!((name(&again), again.split("\r\n\r\n").next().and_then(session)), (name(&first), None));
+    }
+    // A value that the server has not made.
+    let other = ask(address, "GET /", "h", "X-Session: forged\r\n");
+    assert!(other.split("\r\n\r\n").next().and_then(session).is_some(), "{other}");
+}
+
+/// The CA of a backend changes, and nothing else.
+#[test]
+fn a_changed_ca_holds_for_a_backend() {
+    let (mut snapshot, address) = with_listener();
+    let (ours, other, directory) = (TestCa::new(), TestCa::new(), tempfile::tempdir().unwrap());
+    ours.sign(&["app.example"]).write(directory.path(), "app");
+    let path = directory.path().display();
+    let upstream = TestServer::run(&format!(
+        "site \"app.example\" {{\n listen \"127.0.0.1:0\" tls=on\n default\n respond \"*\" 200 \"name=tls\"\n \
+         certificate \"{path}/app.pem\" key=\"{path}/app.key\"\n}}\nserver {{ workers 1 }}\n"
+    ));
+    let trusting = |authority: &TestCa| {
+        let tls =
+            BackendTls { hostname: "app.example".into(), authorities: Some(authority.pem()), ..BackendTls::default() };
+        Backend { tls: Some(tls), ..Backend::default() }
+    };
+    add_backend(&mut snapshot, "app", &[upstream.address]);
+    snapshot.backends.insert("app".into(), trusting(&other));
+    snapshot.routes.insert("r".into(), route(&[], vec![rule(vec![], vec![], &[("app", 1)])]));
+    let mut controlled = Controlled::start();
+    controlled.send(&snapshot);
+    check(address, "GET /", "h", "", &["502"]);
+    for (authority, expect) in [(&ours, "200"), (&other, "502"), (&ours, "200")] {
+        let backends = [("app".to_owned(), Some(trusting(authority)))].into();
+        controlled.change(Change { backends, ..Change::default() });
+        check(address, "GET /", "h", "", &[expect]);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 #[allow(dead_code)]
 #[path = "../crates/gateway/tests/api_server/mod.rs"]
-mod api_server;
+pub(crate) mod api_server;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use self::api_server::ApiServer;
-use crate::support::controller::application;
+use crate::support::controller::{application, write_config};
 use crate::support::port::free_port;
 use crate::support::tls::TestCa;
 use crate::support::waiting::{eventually, stays};
@@ -26,16 +26,21 @@ const SLICES: &str = "apis/discovery.k8s.io/v1/namespaces/default/endpointslices
 const POOL: &str = "127.101.37.1/32";
 
 /// A controller that runs. It is killed when it is dropped.
-struct Controller(Child);
+pub(crate) struct Controller(Child);
 
 impl Controller {
     fn start(directory: &Path, port: u16, replica: &str) -> Self {
+        let listen = format!("127.0.0.1:{port}");
+        let channel = ["--listen", &listen, "--token-file", "token", "--certificate", "channel.pem"];
+        Self::run(directory, POOL, &[&channel[..], &["--key", "channel.key", "--replica", replica]].concat())
+    }
+
+    /// Runs a controller with the kubeconfig of a directory, and further arguments.
+    pub(crate) fn run(directory: &Path, pool: &str, arguments: &[&str]) -> Self {
         let mut command = tailcoat();
         command.current_dir(directory).stdin(Stdio::null()).stderr(Stdio::null());
-        command.args(["gateway", "--kubeconfig", "kubeconfig", "--address-pool", POOL, "--namespace", "default"]);
-        command.args(["--listen", &format!("127.0.0.1:{port}"), "--token-file", "token"]);
-        command.args(["--certificate", "channel.pem", "--key", "channel.key", "--replica", replica]);
-        Self(command.spawn().unwrap())
+        command.args(["gateway", "--kubeconfig", "kubeconfig", "--address-pool", pool, "--namespace", "default"]);
+        Self(command.args(arguments).spawn().unwrap())
     }
 }
 
@@ -144,4 +149,40 @@ fn a_server_gets_routes_over_tls_and_continues_while_the_controller_is_away() {
     moved["metadata"]["labels"]["kubernetes.io/service-name"] = json!("other");
     api.put(SLICES, moved);
     eventually("no endpoint is left", || ask(port).starts_with("HTTP/1.1 503"));
+}
+
+/// The replica that leads is killed: the other sends changes all the time, and writes statuses when the Lease has expired.
+#[test]
+fn changes_and_statuses_go_on_after_the_leader_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let port = free_port();
+    let api = cluster(port, application("first"));
+    std::fs::write(at.join("kubeconfig"), api.kubeconfig()).unwrap();
+    let replica =
+        |name: &str| Controller::run(at, POOL, &["--listen", &format!("unix:{name}.sock"), "--replica", name]);
+    let leader = replica("a");
+    let lease = "apis/coordination.k8s.io/v1/namespaces/default/leases/tailcoat-gateway";
+    let holder = || api.get(lease).map(|lease| lease["spec"]["holderIdentity"].clone());
+    eventually("the first replica leads", || holder() == Some(json!("a")));
+    let _other = replica("plane");
+    let route = format!("{GATEWAY_API}/namespaces/default/httproutes/shop");
+    let observed = || Some(api.get(&route)?["status"]["parents"][0]["conditions"][0]["observedGeneration"].clone());
+    eventually("the leader writes", || observed() == Some(json!(1)));
+    // The Service of the channel leads the server to one replica or the other.
+    let server_directory = tempfile::tempdir_in(at).unwrap();
+    let socket = server_directory.path().join("plane.sock");
+    std::os::unix::fs::symlink(at.join("plane.sock"), &socket).unwrap();
+    let _server = TestServer::run_from(&write_config(&server_directory, ""));
+    eventually("the route is served", || ask(port).contains("first"));
+
+    drop(leader);
+    api.put(SLICES, slice(application("second")));
+    eventually("the change of endpoints is served", || ask(port).contains("second"));
+    let mut value = api.get(&route).unwrap();
+    value["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "PathPrefix", "value": "/other"}}]);
+    api.put(&format!("{GATEWAY_API}/namespaces/default/httproutes"), value);
+    eventually("the change of the route is served", || ask(port).starts_with("HTTP/1.1 404"));
+    eventually("the other replica leads", || holder() == Some(json!("plane")));
+    eventually("it writes statuses", || observed() == Some(json!(2)));
 }

@@ -53,6 +53,7 @@ mod ftp_tls;
 mod ftp_write;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod gateway_ingress;
 mod grpc;
 mod http2;
 mod http2_attacks;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use routes::{Applied, Backend, Change, Endpoint, Hello, Message, Snapshot, VERSION};
@@ -65,6 +65,11 @@ impl Controlled {
         assert_eq!(applied.revision, self.revision, "{applied:?}");
         assert_eq!(applied.rejected, None);
         applied
+    }
+
+    /// Directory of the server's configuration and state.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Ends the controller; the server goes on.
