@@ -34,11 +34,13 @@ pub(super) struct RunGroup {
 }
 
 /// Bars in the color of Tailcoat.
-pub(super) const OURS: [&str; 9] = [
+pub(super) const OURS: [&str; 11] = [
     "tailcoat",
     "cached",
     "missing",
     "fallback",
+    "refused",
+    "visitor",
     "component",
     "component-none",
     "http-wasm-fresh",
@@ -56,11 +58,13 @@ pub(super) const CONTROL: &str = "tailcoat-again";
 pub(super) const CONTROLS: [&str; 4] = [CONTROL, "component-again", "http-wasm-fresh-again", "undisturbed"];
 
 /// Servers in the order of their bars, with the name that readers know.
-pub(super) const SERVERS: [(&str, &str); 31] = [
+pub(super) const SERVERS: [(&str, &str); 33] = [
     ("tailcoat", "Tailcoat"),
     ("cached", "Tailcoat, cache hit"),
     ("missing", "Tailcoat, 404"),
     ("fallback", "Tailcoat, files first"),
+    ("refused", "Tailcoat, rejected"),
+    ("visitor", "Tailcoat, visitor"),
     ("nginx", "nginx"),
     ("nginx-missing", "nginx, 404"),
     ("nginx-fallback", "nginx, files first"),
@@ -99,7 +103,7 @@ const fn group(label: &'static str, run: &'static str, part: &'static str) -> Ru
     RunGroup { label, run, part }
 }
 
-pub(super) const PLANS: [ChartPlan; 20] = [
+pub(super) const PLANS: [ChartPlan; 21] = [
     ChartPlan {
         name: "small-files",
         question: "How much CPU time does a small file need?",
@@ -216,6 +220,14 @@ pub(super) const PLANS: [ChartPlan; 20] = [
         scale: Scale::Ratio,
         groups: &[group("status 404, 64 keep-alive connections", "absent-404", "")],
         names: &[("tailcoat", "static file"), ("missing", "404"), ("nginx-missing", "nginx 404")],
+    },
+    ChartPlan {
+        name: "bots",
+        question: "What does a request cost that `bots` assesses?",
+        subtitle: "CPU time per response, a 1 KiB file without `bots` = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("64 keep-alive connections", "bots", "")],
+        names: &[("tailcoat", "file, no bots"), ("refused", "rejected"), ("visitor", "visitor")],
     },
     ChartPlan {
         name: "fallback",
