@@ -311,6 +311,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         spawner: None,
         spools: &SpoolStore::new(server_log.clone()),
         disk: &DiskStore::new(server_log.clone()),
+        shared_cache: &Arc::default(),
     };
     let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]).unwrap();
     let rules = AllRules::new(&config, &server_log, &secret(), None).unwrap();
