@@ -5,10 +5,10 @@ mod absent;
 pub mod cli;
 pub mod confinement;
 pub mod control;
-pub mod control_plane;
-pub mod server;
-pub mod stream_proxy;
-pub mod worker;
+mod control_plane;
+mod server;
+mod stream_proxy;
+mod worker;
 
 #[cfg(not(feature = "acme"))]
 pub use absent::acme;

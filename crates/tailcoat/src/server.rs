@@ -5,7 +5,7 @@ mod assembly;
 mod control;
 mod datagrams;
 mod differences;
-pub mod explain;
+pub(crate) mod explain;
 mod fleet;
 mod foundation;
 mod handover;
@@ -37,13 +37,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use self::assembly::{Assembly, Lasting};
 use self::control::Control;
 use self::fleet::SharedChange;
-pub use self::foundation::Foundation;
-pub use self::handover::Handover;
+pub(crate) use self::foundation::Foundation;
+pub(crate) use self::handover::Handover;
 use self::handover::UsedSockets;
 use self::keepers::Keepers;
-pub use self::launcher::launcher;
+pub(crate) use self::launcher::launcher;
 use self::listeners::Listeners;
-pub use self::memory::memory_bytes;
+pub(crate) use self::memory::memory_bytes;
 use self::reload::{ReloadSource, Reloads, StartOptions};
 use self::upgrade::ProcessLaunch;
 use self::workers::{WorkerEnds, Workers};
@@ -66,7 +66,7 @@ const SPANS_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 const SHUTTING_DOWN: &str = "the server is shutting down";
 
 /// Server with open listeners and running workers.
-pub struct Server {
+pub(crate) struct Server {
     /// Source that a reload reads the configuration from.
     origin: ConfigOrigin,
     lasting: Arc<Lasting>,
@@ -112,18 +112,18 @@ struct ServerEvents {
 
 /// TCP address that a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenAddress {
+pub(crate) struct ListenAddress {
     /// IP address and port.
-    pub socket: SocketAddr,
+    pub(crate) socket: SocketAddr,
     /// True if the listener speaks TLS.
-    pub has_tls: bool,
+    pub(crate) has_tls: bool,
     /// True if the listener speaks FTP, otherwise HTTP.
-    pub is_ftp: bool,
+    pub(crate) is_ftp: bool,
 }
 
 /// Reason why a server did not start: the step that failed, and its error.
 #[derive(Debug)]
-pub struct ServerStartError {
+pub(crate) struct ServerStartError {
     what: String,
     error: io::Error,
     /// True if the failed step binds a port.
@@ -144,7 +144,7 @@ impl std::error::Error for ServerStartError {
 
 impl ServerStartError {
     /// Advice for the operator, for errors of addresses and permissions.
-    pub fn help(&self) -> Option<&'static str> {
+    pub(crate) fn help(&self) -> Option<&'static str> {
         match self.error.kind() {
             io::ErrorKind::AddrInUse => {
                 Some("another program listens there (`ss -lntxp` shows which): stop it, or choose another address")
@@ -175,7 +175,7 @@ impl Server {
     ///
     /// # Errors
     /// The step that failed. Nothing is left running then.
-    pub fn start(
+    pub(crate) fn start(
         mut config: Config,
         origin: ConfigOrigin,
         server_log: ServerLog,
@@ -304,7 +304,7 @@ impl Server {
     }
 
     /// TCP addresses that the server listens on, with the ports that the kernel chose.
-    pub fn addresses(&self) -> Vec<ListenAddress> {
+    pub(crate) fn addresses(&self) -> Vec<ListenAddress> {
         self.listeners.addresses()
     }
 
@@ -312,7 +312,7 @@ impl Server {
     ///
     /// # Errors
     /// A worker failed.
-    pub fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let runtime = Arc::clone(&self.runtime);
         let result = match self.sources.take() {
             Some(sources) => runtime.block_on(self.obey(sources)),

@@ -51,7 +51,7 @@ const CHANGES_BYTES_MIN: usize = 1 << 20;
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 
 /// Follows a controller.
-pub struct ControlPlaneClient {
+pub(crate) struct ControlPlaneClient {
     config: ControlPlane,
     state: RouteState,
     orders: UnboundedSender<RoutesOrder>,
@@ -91,7 +91,7 @@ impl ControlPlaneClient {
     ///
     /// # Errors
     /// The directory cannot be used. A state that is not valid is logged and left out.
-    pub fn open(
+    pub(crate) fn open(
         config: &ControlPlane,
         orders: UnboundedSender<RoutesOrder>,
         log: &ServerLog,
@@ -132,7 +132,7 @@ impl ControlPlaneClient {
     }
 
     /// Follows the controller until the server ends.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let (mut wait, mut told) = (RETRY_TIMES.0, String::new());
         loop {
             let began = Instant::now();
@@ -360,6 +360,7 @@ impl ControlPlaneClient {
         }
         if let Some(streams) = &self.streams {
             streams.apply(listeners);
+            streams.retain_backends(|name| self.current.endpoints.contains_key(name));
         }
     }
 

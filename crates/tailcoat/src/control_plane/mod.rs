@@ -24,13 +24,13 @@ mod translate;
 
 use std::sync::Arc;
 
-pub use self::client::ControlPlaneClient;
-pub use self::state::{RouteState, StateError};
+pub(crate) use self::client::ControlPlaneClient;
+pub(crate) use self::state::{RouteState, StateError};
 use crate::config::{RouteParts, UpstreamServer};
 use crate::control::ControlReply;
 
 /// Order to the server to apply what a controller has sent. The reply tells when all workers serve by it.
-pub enum RoutesOrder {
+pub(crate) enum RoutesOrder {
     /// Replace all routes.
     Replace {
         /// The new routes.

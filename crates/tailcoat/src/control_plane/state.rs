@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use routes::{Change, Message, Snapshot, VERSION};
 use sha2::{Digest, Sha256};
@@ -14,13 +14,13 @@ use crate::tls::{create_private_directory, write_private};
 
 /// Directory of the last state.
 #[derive(Clone, Debug)]
-pub struct RouteState {
+pub(crate) struct RouteState {
     directory: PathBuf,
 }
 
 /// Reason why the last state cannot be used.
 #[derive(Debug)]
-pub enum StateError {
+pub(crate) enum StateError {
     /// Neither the configuration nor the environment names a directory.
     NoDirectory,
     /// The directory or a file cannot be used.
@@ -52,7 +52,7 @@ impl RouteState {
     ///
     /// # Errors
     /// There is none, or it cannot be created.
-    pub fn open(config: &ControlPlane) -> Result<Self, StateError> {
+    pub(crate) fn open(config: &ControlPlane) -> Result<Self, StateError> {
         let directory = config.state_directory().ok_or(StateError::NoDirectory)?;
         let state = Self { directory };
         for path in [state.directory.clone(), state.pem_directory()] {
@@ -100,7 +100,7 @@ impl RouteState {
     ///
     /// # Errors
     /// The file cannot be read, or is not valid.
-    pub fn load(&self) -> Result<Option<(u64, Snapshot)>, StateError> {
+    pub(crate) fn load(&self) -> Result<Option<(u64, Snapshot)>, StateError> {
         let path = self.snapshot_file();
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -126,7 +126,7 @@ impl RouteState {
     ///
     /// # Errors
     /// The file cannot be written; the old one stays.
-    pub fn store(&self, revision: u64, snapshot: Snapshot) -> Result<usize, StateError> {
+    pub(crate) fn store(&self, revision: u64, snapshot: Snapshot) -> Result<usize, StateError> {
         let path = self.snapshot_file();
         let message = Message::Snapshot { version: VERSION, revision, snapshot: Box::new(snapshot) };
         // Local invariant: JSON is UTF-8.
@@ -139,7 +139,7 @@ impl RouteState {
     ///
     /// # Errors
     /// The file cannot be written. It may then end with a part of the change, so that the next write must be a snapshot.
-    pub fn append(&self, base: u64, revision: u64, change: Change) -> Result<usize, StateError> {
+    pub(crate) fn append(&self, base: u64, revision: u64, change: Change) -> Result<usize, StateError> {
         let path = self.snapshot_file();
         let line = Message::Change { base, revision, change: Box::new(change) }.to_line();
         let append = || {
@@ -149,11 +149,6 @@ impl RouteState {
         };
         append().map_err(|error| StateError::Io(path.clone(), error))?;
         Ok(line.len())
-    }
-
-    /// The directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 }
 

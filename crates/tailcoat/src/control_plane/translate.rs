@@ -33,11 +33,11 @@ pub(super) struct Translator {
 /// Result of a translation.
 pub(super) struct TranslatedRoutes {
     /// Sites and upstreams.
-    pub parts: RouteParts,
+    pub(crate) parts: RouteParts,
     /// Listeners for connections and datagrams; `None` if they stay.
-    pub streams: Option<Vec<StreamListener>>,
+    pub(crate) streams: Option<Vec<StreamListener>>,
     /// Errors by kind and name, as in [`routes::Applied::errors`].
-    pub errors: BTreeMap<String, String>,
+    pub(crate) errors: BTreeMap<String, String>,
     /// Files that may be missing.
     pub(super) pem: PemFiles,
     /// All files in use; `None` if they stay.

@@ -33,13 +33,13 @@ use crate::routing::rules::{AllRules, ChallengeSecret, RequestIds, Rules};
 use crate::tls::TlsInfo;
 
 /// Configuration that is asked, and the places of its options.
-pub struct ExplainedConfig<'a> {
+pub(crate) struct ExplainedConfig<'a> {
     /// Configuration.
-    pub config: &'a Config,
+    pub(crate) config: &'a Config,
     /// Places of its options; empty if they are not known.
-    pub places: &'a ConfigPlaces,
+    pub(crate) places: &'a ConfigPlaces,
     /// Banned clients.
-    pub bans: Arc<Bans>,
+    pub(crate) bans: Arc<Bans>,
 }
 
 /// Parts of a URL.
@@ -95,7 +95,7 @@ struct ExplainedListener<'c> {
 ///
 /// # Errors
 /// A message for people if the question is invalid.
-pub fn explain(explained: &ExplainedConfig<'_>, question: &ExplainQuestion) -> Result<Explanation, String> {
+pub(crate) fn explain(explained: &ExplainedConfig<'_>, question: &ExplainQuestion) -> Result<Explanation, String> {
     let config = explained.config;
     let mut url = ExplainedUrl::parse(&question.url)?;
     let listeners = listeners(config);

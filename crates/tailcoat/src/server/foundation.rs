@@ -12,7 +12,7 @@ use crate::log::{ServerLog, event};
 use crate::worker::Inherited;
 
 /// Inputs that a server starts with.
-pub struct Foundation {
+pub(crate) struct Foundation {
     pub(super) inherited: Inherited,
     pub(super) launch: ProcessLaunch,
     pub(super) confined: Confined,
@@ -25,7 +25,7 @@ impl Foundation {
     ///
     /// # Errors
     /// The step that failed. The process should end then, because earlier steps may have taken effect.
-    pub fn lay(config: &Config, origin: &ConfigOrigin, log: &ServerLog) -> Result<Self, ServerStartError> {
+    pub(crate) fn lay(config: &Config, origin: &ConfigOrigin, log: &ServerLog) -> Result<Self, ServerStartError> {
         // Comes first, so that no program started later inherits these descriptors.
         let inherited = Inherited::from_environment();
         // Runs as the user that started the process: only root can make the kernel load its module. A confined process

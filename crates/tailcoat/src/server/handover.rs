@@ -105,7 +105,7 @@ pub(super) struct UsedSockets {
 }
 
 /// New process's end of the handover.
-pub struct Handover {
+pub(crate) struct Handover {
     socket: OwnedFd,
     pub(super) offer: HandoverOffer,
     /// Sockets of the [`HandoverOffer`] that no listener uses yet.
@@ -186,7 +186,7 @@ impl Handover {
     ///
     /// # Errors
     /// The old process has ended, or sends a message that this version cannot read.
-    pub fn from_environment() -> io::Result<Option<Self>> {
+    pub(crate) fn from_environment() -> io::Result<Option<Self>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
@@ -221,7 +221,7 @@ impl Handover {
     }
 
     /// Addresses whose sockets the old process has handed over.
-    pub fn addresses(&self) -> impl Iterator<Item = &Listen> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Listen> {
         self.listeners.iter().map(|(listen, _)| listen)
     }
 
@@ -238,7 +238,7 @@ impl Handover {
     }
 
     /// Tells the old process why this one does not serve.
-    pub fn fail(&self, reason: &str) {
+    pub(crate) fn fail(&self, reason: &str) {
         let reason: String = reason.chars().take(MESSAGE_BYTES_MAX / 8).collect();
         // The old process may have ended.
         let _ = send(&self.socket, &HandoverReply::Failed(reason), &[]);

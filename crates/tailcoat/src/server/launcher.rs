@@ -143,7 +143,7 @@ impl Drop for Launcher {
 }
 
 /// Main loop of the launcher: answers requests on standard input until the server closes the socket.
-pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> ExitCode {
+pub(crate) fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> ExitCode {
     // Ignores signals that are sent to all processes of this name.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let entered = runtime.as_ref().ok().map(|runtime| runtime.enter());

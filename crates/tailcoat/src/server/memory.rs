@@ -9,7 +9,7 @@ use rustix::system::sysinfo;
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Memory available to the process, in bytes: the machine's, or the limit of its container if that is lower.
-pub fn memory_bytes() -> u64 {
+pub(crate) fn memory_bytes() -> u64 {
     let machine = sysinfo();
     let of_machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

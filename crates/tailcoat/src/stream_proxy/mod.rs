@@ -22,20 +22,20 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn};
 use tokio::time::{sleep, timeout};
 
-pub use self::tls::{StreamTls, accepted_clients};
+pub(crate) use self::tls::{StreamTls, accepted_clients};
 use crate::log::{ServerLog, event};
 
 /// Connections of all listeners together, at most. Each holds two sockets.
-pub const CONNECTIONS_MAX: usize = 16_384;
+pub(crate) const CONNECTIONS_MAX: usize = 16_384;
 
 /// Clients of a UDP listener at the same time. Each holds a socket.
-pub const UDP_CLIENTS_MAX: usize = 4_096;
+pub(crate) const UDP_CLIENTS_MAX: usize = 4_096;
 
 /// Time without data after which a connection is closed, unless its route has another.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Time without datagrams after which a client's socket is closed, unless its route has another.
-pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,17 +54,17 @@ const BIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listener.
 #[derive(Debug)]
-pub struct StreamListener {
+pub(crate) struct StreamListener {
     /// Local address.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Traffic that it forwards.
-    pub kind: StreamKind,
+    pub(crate) kind: StreamKind,
 }
 
 /// Traffic that a listener forwards.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one for each listener")]
-pub enum StreamKind {
+pub(crate) enum StreamKind {
     /// Connections, all alike.
     Tcp(StreamTarget),
     /// Connections by the server name of TLS.
@@ -75,40 +75,40 @@ pub enum StreamKind {
 
 /// Connections of TLS for one host name of a listener.
 #[derive(Debug, Default)]
-pub struct TlsListener {
+pub(crate) struct TlsListener {
     /// Settings of the handshake; `None` forwards connections unchanged.
-    pub tls: Option<StreamTls>,
+    pub(crate) tls: Option<StreamTls>,
     /// Targets by server name.
-    pub targets: HostTable<StreamTarget>,
+    pub(crate) targets: HostTable<StreamTarget>,
 }
 
 /// Backends of a route.
 #[derive(Clone, Debug, Default)]
-pub struct StreamTarget {
+pub(crate) struct StreamTarget {
     /// Sums of the weights up to each backend, and its name.
     backends: Vec<(u64, String)>,
     /// Time without data, if it is not the default.
-    pub idle_timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// Counts of all connections, for metrics.
 #[derive(Debug, Default)]
-pub struct StreamCounts {
+pub(crate) struct StreamCounts {
     /// Connections and clients of UDP at present.
-    pub open: AtomicUsize,
+    pub(crate) open: AtomicUsize,
     /// Connections and clients of UDP since the start.
-    pub accepted: AtomicU64,
+    pub(crate) accepted: AtomicU64,
     /// Connections that reached no server, or were above a limit.
-    pub failed: AtomicU64,
+    pub(crate) failed: AtomicU64,
     /// Bytes from clients.
-    pub bytes_in: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
     /// Bytes to clients.
-    pub bytes_out: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
 }
 
 /// The proxy. Its thread runs until this is dropped.
 #[derive(Debug)]
-pub struct StreamProxy {
+pub(crate) struct StreamProxy {
     orders: UnboundedSender<Vec<StreamListener>>,
     shared: Arc<Shared>,
 }
@@ -131,7 +131,7 @@ impl Drop for Counted {
 
 impl StreamTarget {
     /// Adds a backend.
-    pub fn push(&mut self, weight: u32, backend: &str) {
+    pub(crate) fn push(&mut self, weight: u32, backend: &str) {
         if weight > 0 {
             let sum = self.backends.last().map_or(0, |(sum, _)| *sum);
             self.backends.push((sum + u64::from(weight), backend.to_owned()));
@@ -152,7 +152,7 @@ impl StreamProxy {
     ///
     /// # Errors
     /// Out of threads or file descriptors.
-    pub fn start(log: &ServerLog) -> io::Result<Self> {
+    pub(crate) fn start(log: &ServerLog) -> io::Result<Self> {
         let (orders, received) = unbounded_channel();
         let shared = Arc::new(Shared { servers: Mutex::default(), counts: StreamCounts::default(), log: log.clone() });
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -164,24 +164,19 @@ impl StreamProxy {
     }
 
     /// Replaces the listeners. Open connections go on.
-    pub fn apply(&self, listeners: Vec<StreamListener>) {
+    pub(crate) fn apply(&self, listeners: Vec<StreamListener>) {
         // The thread ends after this is dropped.
         let _ = self.orders.send(listeners);
     }
 
     /// Replaces the servers of a backend.
-    pub fn set_servers(&self, backend: &str, servers: &[SocketAddr]) {
+    pub(crate) fn set_servers(&self, backend: &str, servers: &[SocketAddr]) {
         self.shared.servers().insert(backend.to_owned(), servers.into());
     }
 
     /// Forgets all backends but these.
-    pub fn retain_backends(&self, is_known: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_backends(&self, is_known: impl Fn(&str) -> bool) {
         self.shared.servers().retain(|name, _| is_known(name));
-    }
-
-    /// Counts for metrics.
-    pub fn counts(&self) -> &StreamCounts {
-        &self.shared.counts
     }
 }
 

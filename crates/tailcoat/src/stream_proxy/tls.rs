@@ -30,7 +30,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of handshakes that end here: one for each certificate.
 #[derive(Debug)]
-pub struct StreamTls {
+pub(crate) struct StreamTls {
     settings: Vec<(Certificate, Arc<ServerConfig>)>,
 }
 
@@ -39,7 +39,7 @@ impl StreamTls {
     ///
     /// # Errors
     /// A certificate or CA is not valid.
-    pub fn new(listener: &Listener) -> Result<Self, String> {
+    pub(crate) fn new(listener: &Listener) -> Result<Self, String> {
         let provider = Arc::new(default_provider());
         let verifier = match &listener.client_validation {
             None => None,
@@ -69,7 +69,7 @@ impl StreamTls {
 }
 
 /// Clients that a listener with client certificates accepts.
-pub fn accepted_clients(validation: &ClientValidation) -> AcceptedClients {
+pub(crate) fn accepted_clients(validation: &ClientValidation) -> AcceptedClients {
     if validation.allows_invalid { AcceptedClients::All } else { AcceptedClients::Verified }
 }
 

@@ -26,49 +26,49 @@ const WORK_A_TURN: usize = 2_048;
 const BUILD_WORK: usize = WORK_A_TURN / 16;
 
 /// Parts of a configuration that workers and the server share. The same in all generations of the configuration.
-pub struct SharedParts {
+pub(crate) struct SharedParts {
     /// Configuration that they were made from.
-    pub config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// Shared part of each upstream.
-    pub upstreams: Vec<Arc<SharedUpstream>>,
+    pub(crate) upstreams: Vec<Arc<SharedUpstream>>,
     /// Shared part of each site.
-    pub sites: Vec<Arc<SharedSite>>,
+    pub(crate) sites: Vec<Arc<SharedSite>>,
     /// Rules of all sites.
-    pub rules: Arc<AllRules>,
+    pub(crate) rules: Arc<AllRules>,
     /// Access log of each site, by the site's index.
-    pub site_logs: Vec<Option<LogId>>,
+    pub(crate) site_logs: Vec<Option<LogId>>,
     /// TLS identity of each site that has TLS: [`SiteTls::id`](crate::tls::SiteTls::id).
-    pub site_tls: Vec<Option<u32>>,
+    pub(crate) site_tls: Vec<Option<u32>>,
     /// Responses to the CA's challenges (ACME), if certificates are automatic.
-    pub validations: Option<Arc<Validations>>,
+    pub(crate) validations: Option<Arc<Validations>>,
     /// Exporter of traces, if tracing is enabled.
-    pub tracer: Option<Arc<Tracer>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 /// Plan by which workers serve: the shared parts, with the listeners and limits of a number of workers.
-pub struct GenerationPlan {
+pub(crate) struct GenerationPlan {
     /// Parts of the configuration.
-    pub parts: Arc<SharedParts>,
+    pub(crate) parts: Arc<SharedParts>,
     /// Limit of open connections of each worker.
-    pub connections_max: usize,
+    pub(crate) connections_max: usize,
     /// Shares of the places that a client or network may hold when most are taken.
-    pub shares: Shares,
+    pub(crate) shares: Shares,
     /// Indices of each listener's sites, by the listener's number.
-    pub listener_sites: Vec<Vec<usize>>,
+    pub(crate) listener_sites: Vec<Vec<usize>>,
     /// Routes of a controller for each listener that has any, by the listener's number; empty without a controller.
-    pub listener_routes: Vec<Option<Arc<ListenerRules>>>,
+    pub(crate) listener_routes: Vec<Option<Arc<ListenerRules>>>,
     /// Protocol settings of each listener, by its number.
-    pub listeners: Vec<ListenerState>,
+    pub(crate) listeners: Vec<ListenerState>,
     /// True if this change has retired a listener.
-    pub has_retired: bool,
+    pub(crate) has_retired: bool,
     /// Rules for kernel TLS, if it is enabled.
-    pub kernel_tls: Option<KernelTls>,
+    pub(crate) kernel_tls: Option<KernelTls>,
     /// Access logs, as the worker's recorder needs them.
-    pub logs: LogView,
+    pub(crate) logs: LogView,
     /// Banned clients and networks.
-    pub bans: Arc<Bans>,
+    pub(crate) bans: Arc<Bans>,
     /// Server log.
-    pub server_log: ServerLog,
+    pub(crate) server_log: ServerLog,
 }
 
 /// Builds a worker's generations, one after another.

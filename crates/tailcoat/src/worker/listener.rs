@@ -33,7 +33,7 @@ const IN_USE_TIME: Duration = Duration::from_secs(1);
 const IN_USE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Kernel buffer of a UDP socket for each direction: what all clients of a worker send while it is busy.
-pub const UDP_BUFFER_BYTES: usize = 2 << 20;
+pub(crate) const UDP_BUFFER_BYTES: usize = 2 << 20;
 
 /// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
 /// `SO_ATTACH_FILTER`); byte 13 has the flags.
@@ -57,23 +57,23 @@ sockopt_impl!(
 
 /// Address to listen on, and the sites that use it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ListenerPlan {
+pub(crate) struct ListenerPlan {
     /// Address as configured.
-    pub listen: Listen,
+    pub(crate) listen: Listen,
     /// Indices of its sites in the configuration.
-    pub sites: Vec<usize>,
+    pub(crate) sites: Vec<usize>,
     /// True if connections from trusted proxies begin with the PROXY protocol.
-    pub is_proxied: bool,
+    pub(crate) is_proxied: bool,
     /// True if connections of the listener begin with TLS.
-    pub has_tls: bool,
+    pub(crate) has_tls: bool,
     /// True if the listener speaks HTTP/3, too.
     pub has_http3: bool,
     /// True if the listener speaks FTP, whose server sends the first bytes.
-    pub is_ftp: bool,
+    pub(crate) is_ftp: bool,
 }
 
 /// Listeners that a configuration needs, in the order in which its sites name them.
-pub fn plan(config: &Config) -> Vec<ListenerPlan> {
+pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
     let has_http3 = config.server.http_versions.http3;
     let mut plans: Vec<ListenerPlan> = Vec::new();
     let mut numbers: HashMap<&Listen, usize> = HashMap::new();
@@ -98,7 +98,7 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
 
 /// Listening socket that no runtime has registered yet.
 #[derive(Debug)]
-pub enum Listener {
+pub(crate) enum Listener {
     /// TCP socket.
     Tcp(std::net::TcpListener),
     /// Unix socket.
@@ -120,7 +120,7 @@ pub(super) struct AsyncListener {
 ///
 /// # Errors
 /// The address is in use, not of this machine or not permitted, or `inherited` has no such socket.
-pub fn bind(
+pub(crate) fn bind(
     plan: &ListenerPlan,
     workers: usize,
     server: &ServerSettings,
@@ -213,7 +213,7 @@ impl SocketSettings {
 ///
 /// # Errors
 /// The system call that failed. The present user may not bind ports below 1024.
-pub fn bind_udp(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+pub(crate) fn bind_udp(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     // As for TCP, the first try finds another server that has the address.
     drop(until_free(|| open_udp(address, false))?);
     (0..count).map(|_| open_udp(address, true)).collect()
@@ -242,7 +242,7 @@ fn backlog(server: &ServerSettings) -> i32 {
 /// # Errors
 /// The system call that failed; `AddrInUse` if a process listens there, `AlreadyExists` if there is another kind of
 /// file.
-pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
+pub(crate) fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
     until_free(|| try_bind_unix(path, mode, backlog))
 }
 
@@ -274,7 +274,7 @@ impl Listener {
     ///
     /// # Errors
     /// The descriptor is not a socket.
-    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(&descriptor);
         let (is_unix, is_udp) = (socket.local_addr()?.is_unix(), socket.r#type()? == Type::DGRAM);
         Ok(match (is_unix, is_udp) {
@@ -285,7 +285,7 @@ impl Listener {
     }
 
     /// File descriptor of the socket.
-    pub fn into_descriptor(self) -> OwnedFd {
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
         match self {
             Self::Tcp(listener) => listener.into(),
             Self::Unix(listener) => listener.into(),
@@ -294,7 +294,7 @@ impl Listener {
     }
 
     /// Local TCP address and port; `None` for unix sockets.
-    pub fn tcp_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
             Self::Unix(_) | Self::Udp(_) => None,
@@ -305,7 +305,7 @@ impl Listener {
     ///
     /// # Errors
     /// Out of file descriptors.
-    pub fn try_clone(&self) -> io::Result<Self> {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
@@ -317,7 +317,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system call that failed. The process's present user may not bind ports below 1024.
-    pub fn open_another(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<Option<Self>> {
+    pub(crate) fn open_another(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<Option<Self>> {
         let settings = SocketSettings::of(server, is_ftp);
         self.tcp_address().map(|address| listen_tcp(address, &settings, true)).transpose()
     }
@@ -326,7 +326,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system call that failed.
-    pub fn apply(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<()> {
+    pub(crate) fn apply(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<()> {
         if let Self::Tcp(listener) = self {
             let socket = RawSocket::from(listener.try_clone()?);
             let settings = SocketSettings::of(server, is_ftp);
@@ -342,7 +342,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system call that failed.
-    pub fn ignore_new(&self, is_ignoring: bool) -> io::Result<()> {
+    pub(crate) fn ignore_new(&self, is_ignoring: bool) -> io::Result<()> {
         let Self::Tcp(listener) = self else { return Ok(()) };
         let socket = RawSocket::from(listener.try_clone()?);
         if is_ignoring {
@@ -385,14 +385,14 @@ impl AsyncListener {
 
 /// Sockets that the service manager has passed to this process (systemd's socket activation). They stay open as long as
 /// it runs.
-pub struct Inherited {
+pub(crate) struct Inherited {
     /// Sockets with their names, which may be empty.
     sockets: Vec<(String, Option<Listener>)>,
 }
 
 impl Inherited {
     /// Reads the sockets from the environment. Descriptors that are no listening sockets stay untouched.
-    pub fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':').map(str::to_owned);
         let mut descriptors = ListenFd::from_env();
@@ -408,13 +408,13 @@ impl Inherited {
     }
 
     /// Adds sockets that the old process has handed over.
-    pub fn with(mut self, sockets: impl IntoIterator<Item = (String, Listener)>) -> Self {
+    pub(crate) fn with(mut self, sockets: impl IntoIterator<Item = (String, Listener)>) -> Self {
         self.sockets.extend(sockets.into_iter().map(|(name, socket)| (name, Some(socket))));
         self
     }
 
     /// All sockets, by name, or by index if they have none.
-    pub fn all(&self) -> impl Iterator<Item = (String, &Listener)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (String, &Listener)> {
         self.sockets.iter().enumerate().filter_map(|(index, (name, socket))| {
             Some((if name.is_empty() { index.to_string() } else { name.clone() }, socket.as_ref()?))
         })

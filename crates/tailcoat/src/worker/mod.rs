@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use generation::{GenerationPlan, SharedParts};
-pub use listener::{Inherited, Listener, ListenerPlan, UDP_BUFFER_BYTES, bind, bind_udp, bind_unix, plan};
+pub(crate) use generation::{GenerationPlan, SharedParts};
+pub(crate) use listener::{Inherited, Listener, ListenerPlan, UDP_BUFFER_BYTES, bind, bind_udp, bind_unix, plan};
 use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};
@@ -44,67 +44,67 @@ const _: () = assert!(TICK_MS == 1_000 / SWEEPS_A_ROUND as u64);
 const EVENT_INTERVAL: u32 = 512;
 
 /// Everything that a worker starts with.
-pub struct WorkerPlan {
+pub(crate) struct WorkerPlan {
     /// Index of the worker, unique among running ones.
-    pub index: usize,
+    pub(crate) index: usize,
     /// CPU core that the worker is pinned to, if any.
-    pub core: Option<usize>,
+    pub(crate) core: Option<usize>,
     /// First configuration to serve by.
-    pub generation: Arc<GenerationPlan>,
+    pub(crate) generation: Arc<GenerationPlan>,
     /// First sockets to accept from.
-    pub listeners: Vec<OpenListener>,
+    pub(crate) listeners: Vec<OpenListener>,
     /// Limit of connections per client and network.
-    pub client_limit: Arc<ClientLimit>,
+    pub(crate) client_limit: Arc<ClientLimit>,
     /// Memory that clients hold, and its limit.
-    pub memory: Arc<MemoryBudget>,
+    pub(crate) memory: Arc<MemoryBudget>,
     /// Log line about connections that are closed because clients hold too much memory.
-    pub memory_trouble: Arc<Trouble>,
+    pub(crate) memory_trouble: Arc<Trouble>,
     /// Log line about connections that cannot be accepted.
-    pub accept_trouble: Arc<Trouble>,
+    pub(crate) accept_trouble: Arc<Trouble>,
     /// Log line about `connections-max`.
-    pub place_trouble: Arc<Trouble>,
+    pub(crate) place_trouble: Arc<Trouble>,
     /// Overload state that workers share.
-    pub overload: Arc<SharedOverload>,
+    pub(crate) overload: Arc<SharedOverload>,
     /// Object store of all workers.
-    pub store: Arc<ObjectStore>,
+    pub(crate) store: Arc<ObjectStore>,
     /// Sender of the worker's access log records.
-    pub recorder: Recorder,
+    pub(crate) recorder: Recorder,
     /// Counters of the workers, if metrics are enabled.
-    pub metrics: Option<Arc<Metrics>>,
+    pub(crate) metrics: Option<Arc<Metrics>>,
     /// Keys of QUIC, which all workers share.
-    pub quic_keys: Arc<QuicKeys>,
+    pub(crate) quic_keys: Arc<QuicKeys>,
     /// Questions about the worker, from the status page and metrics.
-    pub inquiries: UnboundedReceiver<Inquiry>,
+    pub(crate) inquiries: UnboundedReceiver<Inquiry>,
     /// Changes to make while the worker serves.
-    pub orders: UnboundedReceiver<WorkerOrder>,
+    pub(crate) orders: UnboundedReceiver<WorkerOrder>,
     /// Present phase, which the main thread sets.
-    pub phase: watch::Receiver<WorkerPhase>,
+    pub(crate) phase: watch::Receiver<WorkerPhase>,
     /// Receives the worker's index and result when it ends.
-    pub ended: UnboundedSender<(usize, io::Result<()>)>,
+    pub(crate) ended: UnboundedSender<(usize, io::Result<()>)>,
 }
 
 /// Listening socket for a worker.
-pub struct OpenListener {
+pub(crate) struct OpenListener {
     /// Key by which [`WorkerOrder::Unlisten`] names the socket.
-    pub key: ListenerKey,
+    pub(crate) key: ListenerKey,
     /// Duplicate of the socket, for this worker.
-    pub listener: Listener,
+    pub(crate) listener: Listener,
     /// Dropped when no connection needs the socket any more.
-    pub keeper: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Key of a listening socket: the number of its listener, and the socket's number within that. For a UDP socket it is
 /// [`UDP_KEY`] and the slot.
-pub type ListenerKey = (u16, u16);
+pub(crate) type ListenerKey = (u16, u16);
 
 /// Bit that marks the numbers of UDP sockets. The lowest byte is the slot.
-pub const UDP_KEY: u16 = 1 << 15;
+pub(crate) const UDP_KEY: u16 = 1 << 15;
 
 /// Bit that marks the numbers of UDP sockets whose process has ended. A worker tells the clients of its connections.
-pub const LEFT_KEY: u16 = 1 << 14;
+pub(crate) const LEFT_KEY: u16 = 1 << 14;
 
 /// Change for a serving worker. The worker drops `done` when the change is complete.
-pub enum WorkerOrder {
+pub(crate) enum WorkerOrder {
     /// Serve by another configuration from the next request on.
     Serve {
         /// Configuration to serve by.
@@ -130,7 +130,7 @@ pub enum WorkerOrder {
 
 /// Phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerPhase {
+pub(crate) enum WorkerPhase {
     /// Serves.
     Serving,
     /// Accepts no connections, completes open requests within this time, if any is set, and ends.
@@ -144,10 +144,10 @@ pub enum WorkerPhase {
 
 /// Time that an idle pool thread lives. The runtime panics if it has work, no thread, and cannot start one. A pool that
 /// keeps a thread continues with that.
-pub const POOL_KEEP_ALIVE: Duration = Duration::from_secs(86_400);
+pub(crate) const POOL_KEEP_ALIVE: Duration = Duration::from_secs(86_400);
 
 /// Starts a pool's first thread early, for the reason given at [`POOL_KEEP_ALIVE`].
-pub fn keep_one(runtime: &Handle) {
+pub(crate) fn keep_one(runtime: &Handle) {
     drop(runtime.spawn_blocking(|| ()));
 }
 
@@ -155,7 +155,7 @@ pub fn keep_one(runtime: &Handle) {
 ///
 /// # Errors
 /// The thread could not be started.
-pub fn spawn(plan: WorkerPlan) -> io::Result<JoinHandle<()>> {
+pub(crate) fn spawn(plan: WorkerPlan) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("worker-{}", plan.index)).spawn(move || {
         let (index, ended) = (plan.index, plan.ended.clone());
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(plan)));
