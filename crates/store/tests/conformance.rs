@@ -422,7 +422,8 @@ fn valkey_sentinel_replaces_the_primary() {
         check(&store).await;
         store.put(&key("kept"), b"1", Expectation::Any).await.unwrap();
     });
-    let copied = || says(&replica, "HGET tailcoat:kept d", "1");
+    // Without a value, the reply is `$-1`.
+    let copied = || says(&replica, "HGET tailcoat:kept d", "$1\r\n1");
     eventually("the value is copied", copied);
     primary.kill();
     run(async {
