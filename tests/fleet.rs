@@ -14,9 +14,12 @@ use rustls::HandshakeKind;
 use crate::support::engines;
 use crate::support::function_server::{FunctionServer, response};
 use crate::support::operated::Operated;
+#[cfg(feature = "valkey")]
 use crate::support::real_server::Recipe;
 use crate::support::tls::{TestCa, connect};
-use crate::support::waiting::{eventually, stays};
+use crate::support::waiting::eventually;
+#[cfg(feature = "valkey")]
+use crate::support::waiting::stays;
 use crate::support::{TestServer, ask, tailcoat};
 
 /// Limits of a store that fails in the test.

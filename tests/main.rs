@@ -53,6 +53,7 @@ mod ftp_tls;
 mod ftp_write;
 #[cfg(feature = "gateway")]
 mod gateway;
+#[cfg(feature = "gateway")]
 mod gateway_ingress;
 mod grpc;
 mod http2;
@@ -104,6 +105,7 @@ mod retry;
 mod rollout;
 mod rules;
 mod scgi;
+#[cfg(feature = "valkey")]
 mod shared_cache;
 mod shares;
 mod stalled_uploads;

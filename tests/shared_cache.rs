@@ -169,7 +169,6 @@ fn responses_are_shared(store: &str) {
 }
 
 #[test]
-#[cfg(feature = "valkey")]
 fn instances_share_responses_through_valkey() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     responses_are_shared(&valkey_store(&valkey, &Secrets::new()));
@@ -194,7 +193,6 @@ fn instances_share_responses_through_s3() {
 }
 
 /// Says a command with arguments of any bytes to Valkey.
-#[cfg(feature = "valkey")]
 fn say_bytes(port: u16, arguments: &[&[u8]]) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut command = format!("*{}\r\n", arguments.len()).into_bytes();
@@ -210,7 +208,6 @@ fn say_bytes(port: u16, arguments: &[&[u8]]) {
 }
 
 /// Value of a key of Valkey.
-#[cfg(feature = "valkey")]
 fn value_of(port: u16, key: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -227,7 +224,6 @@ fn value_of(port: u16, key: &str) -> Vec<u8> {
     value
 }
 
-#[cfg(feature = "valkey")]
 fn response_keys(port: u16) -> Vec<String> {
     let keys = engines::say(port, "KEYS tailcoat:responses/*").unwrap();
     keys.lines().filter(|line| line.starts_with("tailcoat:")).map(str::to_owned).collect()
@@ -236,7 +232,6 @@ fn response_keys(port: u16) -> Vec<String> {
 /// Values that another program writes into the store are not served, and cost one read: changed bytes, cut and long values, values of
 /// another kind, of another key, and old ones from before a purge.
 #[test]
-#[cfg(feature = "valkey")]
 fn values_of_a_hostile_store() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     let (origin, secrets) = (Origin::start(), Secrets::new());
@@ -284,7 +279,6 @@ fn values_of_a_hostile_store() {
 /// While the store hangs, few requests wait, and those no longer than `response-timeout`. Purges meanwhile hold when it is back,
 /// for an instance that was cut off as well.
 #[test]
-#[cfg(feature = "valkey")]
 fn a_store_that_hangs() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     let (origin, secrets) = (Origin::start(), Secrets::new());
@@ -317,7 +311,6 @@ fn a_store_that_hangs() {
 
 /// An instance that was stopped has missed a purge and holds an old response. It does not bring it back.
 #[test]
-#[cfg(feature = "valkey")]
 fn an_instance_that_was_away_brings_nothing_back() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     let (origin, secrets) = (Origin::start(), Secrets::new());
@@ -343,7 +336,6 @@ fn an_instance_that_was_away_brings_nothing_back() {
 
 /// A store that loses all values: instances go on, and share new responses.
 #[test]
-#[cfg(feature = "valkey")]
 fn a_store_that_is_wiped() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     let (origin, secrets) = (Origin::start(), Secrets::new());
@@ -373,7 +365,6 @@ fn a_store_that_is_wiped() {
 
 /// Without `share "responses"`, no response leaves the instance.
 #[test]
-#[cfg(feature = "valkey")]
 fn responses_are_shared_only_on_request() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };
     let (origin, secrets) = (Origin::start(), Secrets::new());
