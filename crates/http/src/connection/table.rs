@@ -14,6 +14,10 @@ pub struct ConnectionTable {
     free: Vec<u32>,
     /// Part of the entries that the next sweep checks.
     sweep_part: usize,
+    /// Slots of exchanges whose deadline is near. Each sweep checks them, so that short time limits are kept.
+    near: Vec<u32>,
+    /// Time of the last sweep.
+    swept_ms: u64,
     /// Number of connections in reserved places.
     reserved: usize,
     /// Places held by clients and networks; counted only while most places are taken.
@@ -90,11 +94,16 @@ struct ConnectionEntry {
     verdict: Option<WakeReason>,
     is_free: bool,
     is_reserved: bool,
+    /// True while the slot is among those with a near deadline.
+    is_near: bool,
 }
+
+/// Time before its deadline from which each sweep checks an exchange.
+const NEAR_MS: u64 = 2_000;
 
 const NEVER: u64 = u64::MAX;
 
-/// Sweeps in a round: an expired deadline is noticed within this many.
+/// Sweeps in a round: an expired deadline is noticed within this many, that of an exchange at the next.
 pub const SWEEPS_A_ROUND: usize = 10;
 
 /// Additional places of each worker for connections to listeners for monitoring.
@@ -149,7 +158,7 @@ impl ConnectionTable {
         if let Some(holdings) = &mut self.holdings {
             holdings.add(origin);
         }
-        let entry = ConnectionEntry {
+        let mut entry = ConnectionEntry {
             deadline_ms: NEVER,
             waker: None,
             origin,
@@ -158,8 +167,10 @@ impl ConnectionTable {
             verdict: None,
             is_free: false,
             is_reserved,
+            is_near: false,
         };
         if let Some(slot) = self.free.pop() {
+            entry.is_near = self.entries[slot as usize].is_near;
             self.entries[slot as usize] = entry;
             return slot;
         }
@@ -195,8 +206,13 @@ impl ConnectionTable {
         let phase_before = entry.phase();
         entry.stage = stage;
         entry.deadline_ms = deadline_ms.unwrap_or(NEVER);
-        if entry.phase() != phase_before {
+        let phase = entry.phase();
+        if phase != phase_before {
             entry.progress.begin();
+        }
+        if entry.deadline_ms < self.swept_ms + NEAR_MS && phase == ClientPhase::Exchange && !entry.is_near {
+            entry.is_near = true;
+            self.near.push(slot);
         }
         // A task's waker does not change during the task's life.
         if entry.waker.is_none() {
@@ -219,9 +235,19 @@ impl ConnectionTable {
         self.entries[slot as usize].verdict.take()
     }
 
-    /// Wakes connections whose deadline has passed. Checks a tenth of them in each sweep; for these, one second has
-    /// passed since their last sweep.
+    /// Wakes connections whose deadline has passed. Checks exchanges whose deadline is near, and a tenth of all
+    /// connections; for these, one second has passed since their last sweep.
     pub fn sweep(&mut self, now_ms: u64) {
+        self.swept_ms = now_ms;
+        let entries = &mut self.entries;
+        self.near.retain(|slot| {
+            let entry = &mut entries[*slot as usize];
+            if entry.deadline_ms <= now_ms {
+                entry.condemn(WakeReason::TimedOut);
+            }
+            entry.is_near = entry.deadline_ms < now_ms + NEAR_MS;
+            entry.is_near
+        });
         let (part, count) = (self.sweep_part, self.entries.len());
         self.sweep_part = (part + 1) % SWEEPS_A_ROUND;
         for entry in &mut self.entries[count * part / SWEEPS_A_ROUND..count * (part + 1) / SWEEPS_A_ROUND] {
@@ -453,6 +479,29 @@ mod tests {
                 verdicts(&mut table).iter().filter(|verdict| **verdict == Some(WakeReason::TimedOut)).count();
             assert_eq!(timed_out, count);
         }
+    }
+
+    #[test]
+    fn each_sweep_finds_passed_deadlines_of_exchanges() {
+        let mut table = table(&[(ConnectionStage::Idle, NEVER); 30]);
+        table.sweep(10_000);
+        for slot in 0..28 {
+            table.enter(slot, ConnectionStage::Answer, Some(10_500), Waker::noop());
+        }
+        // A longer limit comes near later; a connection without work is found in its turn.
+        table.enter(28, ConnectionStage::Answer, Some(13_000), Waker::noop());
+        table.enter(29, ConnectionStage::Idle, Some(10_500), Waker::noop());
+        table.sweep(10_400);
+        assert!(verdicts(&mut table).iter().all(Option::is_none));
+        table.sweep(10_500);
+        let found = verdicts(&mut table);
+        assert_eq!(found[..28], [Some(WakeReason::TimedOut); 28]);
+        assert_eq!(found[28..], [None; 2]);
+        table.remove(0);
+        table.insert(newcomer(1));
+        table.enter(0, ConnectionStage::Answer, Some(11_000), Waker::noop());
+        table.sweep(11_000);
+        assert_eq!(verdicts(&mut table)[0], Some(WakeReason::TimedOut));
     }
 
     #[test]
