@@ -108,7 +108,11 @@ class Origin:
             wbufsize = 65536
 
             def do_GET(self):
-                path = int(self.path.split("/")[2])
+                part = self.path.split("/")[2]
+                if not part.isdigit():  # A challenge of ACME that the instance did not know.
+                    self.send_error(404)
+                    return
+                path = int(part)
                 content = str(origin.versions[path]).encode()
                 self.send_response(200)
                 self.send_header("Cache-Control", "max-age=86400")
