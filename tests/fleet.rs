@@ -167,6 +167,7 @@ fn orders_hold_for_all_instances_of_kubernetes() {
 }
 
 /// Requests are answered while the store is away.
+#[cfg(feature = "valkey")]
 fn no_request_waits(operated: &Operated) {
     for _ in 0..50 {
         let begun = Instant::now();
