@@ -5,4 +5,4 @@ pub mod object_cache;
 pub mod shared_cache;
 
 use tailcoat_config as config;
-use tailcoat_observe::{log, metrics};
+use tailcoat_observe::{log, metrics, status};

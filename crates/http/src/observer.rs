@@ -17,14 +17,14 @@ use crate::metrics::{
     WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
-use crate::shared_cache::{SharedCache, SharedCacheUsage};
+use crate::shared_cache::SharedCache;
 use crate::spool::SpoolStore;
 use crate::status::{
     BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus, DiskCacheStatus,
     EvictionCount, FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
     ObjectCacheStatus, OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount,
-    ServerStatus, SharedCacheStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TlsStatus,
-    UpstreamStatus, WorkerStatus,
+    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 use crate::tls::SiteTls;
 use crate::traces::SpanCounts;
@@ -137,12 +137,7 @@ impl Observer {
             let entries = entries as u64;
             status.disk_cache = Some(DiskCacheStatus { entries, bytes, hits, damaged, unwritten, evictions });
         }
-        let shared = sources.shared_cache.as_ref().and_then(|cache| cache.usage());
-        status.shared_cache = shared.map(|usage| {
-            let SharedCacheUsage { is_used, hits, misses, purged, damaged, timeouts, errors, written, unwritten } =
-                usage;
-            SharedCacheStatus { is_used, hits, misses, purged, damaged, timeouts, errors, written, unwritten }
-        });
+        status.shared_cache = sources.shared_cache.as_ref().and_then(|cache| cache.usage());
         status.bots.tarpitted = sources.bans.as_ref().map_or(0, |bans| bans.tarpitted() as u64);
         if let Some(spools) = &sources.spools {
             let (memory_bytes_max, file_bytes_max) = spools.limits();

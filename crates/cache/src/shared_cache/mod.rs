@@ -7,6 +7,7 @@ mod purges;
 mod value;
 
 use std::fmt;
+use std::hash::BuildHasher;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +15,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use std::hash::BuildHasher;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::purges::{CachePurge, FetchStamp};
 use self::purges::{Outdated, PurgeHistory};
 use crate::disk_cache::{EntryName, EntryText};
+use crate::status::SharedCacheStatus;
 
 /// Jobs that wait for the thread. Beyond it, responses are neither read nor written.
 const JOBS_MAX: usize = 1_024;
@@ -78,29 +79,6 @@ struct Counters {
     errors: AtomicU64,
     written: AtomicU64,
     unwritten: AtomicU64,
-}
-
-/// State of the cache, for operators.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SharedCacheUsage {
-    /// True if responses are read from the store at present.
-    pub is_used: bool,
-    /// Responses read from the store.
-    pub hits: u64,
-    /// Responses that the store did not have.
-    pub misses: u64,
-    /// Responses of the store that were not served, because a purge came after them, or may have.
-    pub purged: u64,
-    /// Values of the store that are not whole, or not of Tailcoat.
-    pub damaged: u64,
-    /// Reads that requests did not wait for any longer.
-    pub timeouts: u64,
-    /// Operations that failed.
-    pub errors: u64,
-    /// Responses written.
-    pub written: u64,
-    /// Responses not written: too many waited, or the store failed.
-    pub unwritten: u64,
 }
 
 /// Test whether a purge is for the response with these labels.
@@ -371,10 +349,10 @@ impl SharedCache {
     }
 
     /// State for operators; `None` if the configuration has no shared cache.
-    pub fn usage(&self) -> Option<SharedCacheUsage> {
+    pub fn usage(&self) -> Option<SharedCacheStatus> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { hits, misses, purged, damaged, timeouts, errors, written, unwritten } = &self.counters;
-        self.is_on().then(|| SharedCacheUsage {
+        self.is_on().then(|| SharedCacheStatus {
             is_used: self.is_usable(),
             hits: count(hits),
             misses: count(misses),
