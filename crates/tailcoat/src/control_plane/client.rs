@@ -360,7 +360,6 @@ impl ControlPlaneClient {
         }
         if let Some(streams) = &self.streams {
             streams.apply(listeners);
-            streams.retain_backends(|name| self.current.endpoints.contains_key(name));
         }
     }
 

@@ -169,14 +169,12 @@ impl StreamProxy {
         let _ = self.orders.send(listeners);
     }
 
-    /// Replaces the servers of a backend.
+    /// Replaces the servers of a backend. One without servers, such as one that is gone, is forgotten.
     pub(crate) fn set_servers(&self, backend: &str, servers: &[SocketAddr]) {
-        self.shared.servers().insert(backend.to_owned(), servers.into());
-    }
-
-    /// Forgets all backends but these.
-    pub(crate) fn retain_backends(&self, is_known: impl Fn(&str) -> bool) {
-        self.shared.servers().retain(|name, _| is_known(name));
+        match servers {
+            [] => drop(self.shared.servers().remove(backend)),
+            servers => drop(self.shared.servers().insert(backend.to_owned(), servers.into())),
+        }
     }
 }
 
@@ -319,5 +317,24 @@ async fn accept(socket: TcpListener, current: watch::Receiver<Arc<StreamListener
             }
             drop(counted);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LogLevel;
+
+    #[test]
+    fn backends_without_servers_are_forgotten() {
+        let proxy = StreamProxy::start(&ServerLog::stderr(LogLevel::Error)).unwrap();
+        let server = SocketAddr::from(([127, 0, 0, 1], 1));
+        for number in 0..100 {
+            let name = format!("backend-{number}");
+            proxy.set_servers(&name, &[server]);
+            assert_eq!(proxy.shared.servers()[&name][..], [server]);
+            proxy.set_servers(&name, &[]);
+        }
+        assert!(proxy.shared.servers().is_empty());
     }
 }
