@@ -135,7 +135,8 @@ fn containers_of_docker_are_followed() {
     expect_counts(&operated.server, &[("one", 2), ("three", 2)]);
     drop(operated);
     let operated = started_with(&config(&discover, ""), &directory.path().join("state"));
-    assert_eq!(counts(&operated.server, 4), BTreeMap::from([("one".to_owned(), 2), ("three".to_owned(), 2)]));
+    // Each worker begins its own turns, so that only the names are certain.
+    assert_eq!(counts(&operated.server, 4).into_keys().collect::<Vec<_>>(), ["one", "three"]);
     eventually("the failure is seen", || source(&operated)["error"].is_string());
     assert_eq!(source(&operated)["servers"], 2);
     eventually("it is logged", || operated.file("errors.log").contains("last servers of a source restored"));
