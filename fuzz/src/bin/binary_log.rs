@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
             cache_status: if number.is_multiple_of(2) { "hit" } else { "" },
             request_id: "",
             trace: None,
-            bot: BotRecord::default(),
+            bot: number.is_multiple_of(5).then(BotRecord::default),
             is_complete: number.is_multiple_of(3),
             status: Status::new((number % 600) as u16).unwrap_or(Status::OK),
             content_bytes: number,
