@@ -1,9 +1,9 @@
 /* Runs a command at the end of a slow line: in a network of its own, whose packets are delayed.
  *
- *   cc -O2 -o line line.c;  ./line DELAY_MS BITS_PER_SECOND CONGESTION COMMAND [WORD]...
+ *   cc -O2 -o line line.c;  ./line DELAY_MS BITS_PER_SECOND LOSS CONGESTION COMMAND [WORD]...
  *
  * Each packet is sent at the line's rate and arrives DELAY_MS later, in either direction, so that a round trip takes twice
- * that. The command reaches this side as 10.99.0.1; what listens there must do so on that address or on all. Connections
+ * that. A share of LOSS (0 to 1) of the packets is lost, chosen at random, other ones in each run. The command reaches this side as 10.99.0.1; what listens there must do so on that address or on all. Connections
  * have this congestion control, as far as they are accepted on this side. Needs root and /dev/net/tun.
  * Ends with the exit status of the command.
  */
@@ -41,7 +41,7 @@ struct direction {
 
 static struct direction directions[2];
 static uint64_t delay_ns;
-static double bits_per_second;
+static double bits_per_second, loss;
 
 static void fail(const char *what) { perror(what), exit(2); }
 
@@ -95,6 +95,7 @@ static void direction_take(struct direction *direction) {
     if (bytes <= 0) return;
     uint64_t now = now_ns(), begin_ns = direction->free_ns > now ? direction->free_ns : now;
     direction->free_ns = begin_ns + (uint64_t)(bytes * 8 * 1e9 / bits_per_second);
+    if (drand48() < loss) continue;
     packet->bytes = bytes, packet->due_ns = direction->free_ns + delay_ns, direction->count++;
   }
 }
@@ -127,19 +128,20 @@ static void carry(pid_t command) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 5) return fprintf(stderr, "usage: line DELAY_MS BITS_PER_SECOND CONGESTION COMMAND [WORD]...\n"), 2;
-  delay_ns = (uint64_t)(atof(argv[1]) * 1e6), bits_per_second = atof(argv[2]);
+  if (argc < 6) return fprintf(stderr, "usage: line DELAY_MS BITS_PER_SECOND LOSS CONGESTION COMMAND [WORD]...\n"), 2;
+  delay_ns = (uint64_t)(atof(argv[1]) * 1e6), bits_per_second = atof(argv[2]), loss = atof(argv[3]);
+  srand48(now_ns());
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) fail("socketpair");
-  int near = end_open("10.99.0.1", "10.99.0.2", argv[3]);
+  int near = end_open("10.99.0.1", "10.99.0.2", argv[4]);
   pid_t command = fork();
   if (command < 0) fail("fork");
   if (!command) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (unshare(CLONE_NEWNET)) fail("unshare");
-    descriptor_send(pair[0], end_open("10.99.0.2", "10.99.0.1", argv[3]));
-    execvp(argv[4], argv + 4);
-    fail(argv[4]);
+    descriptor_send(pair[0], end_open("10.99.0.2", "10.99.0.1", argv[4]));
+    execvp(argv[5], argv + 5);
+    fail(argv[5]);
   }
   close(pair[0]);
   int far = descriptor_receive(pair[1]);

@@ -166,6 +166,7 @@ def finish(process):
             "server_cpu_us": (used["user_seconds"] + used["system_seconds"]) * 1e6,
             "client_cpu_us": report["client"]["processor_micros_per_request"] * report["served"],
             "connects": report["connections"], "resumed": (report["handshakes"] or {}).get("resumed", 0),
+            "early": (report["handshakes"] or {}).get("early", 0),
             "unanswered": report["unfinished"], "errors": report["failures"]}
 
 

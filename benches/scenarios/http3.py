@@ -1,5 +1,6 @@
-"""HTTP/3: many streams a connection, one, larger files, beside our own HTTP/2. tailor shares a QUIC library with Tailcoat; its
-tests compare its counts with those of a server of aioquic."""
+"""HTTP/3: many streams a connection, one, larger files, beside our own HTTP/2; and a request per connection, with a full handshake,
+a resumed one, and early data. tailor shares a QUIC library with Tailcoat; its tests compare its counts with those of a server of
+aioquic."""
 
 import dataclasses
 
@@ -26,22 +27,66 @@ PARTS = {
     "16KiB": Part(16 << 10, 8, 8, 1.3, None),
     "1MiB": Part(1 << 20, 4, 4, 1.3, None),
 }
+# Part of one request per connection -> options of tailor.
+HANDSHAKES = {"handshake": (), "resumed": ("--resume",), "early": ("--resume", "--early-data")}
+HANDSHAKE_CONNECTIONS = 16
+# Least share of the handshakes that must be of the kind.
+KIND_MIN = 0.95
+PINNED = ("--tls-groups", "X25519", "--tls-ciphers", "TLS_AES_128_GCM_SHA256")
 LARGE_BYTES = 1 << 20
 # A response from memory must fit into a buffer of HAProxy.
 HAPROXY, HAPROXY_BYTES_MAX = "haproxy-http3", 16 << 10
 
 
 def add_arguments(parser):
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help=f"default: {' '.join(PARTS)}")
+    parts = [*PARTS, *HANDSHAKES]
+    parser.add_argument("--part", nargs="+", choices=parts, default=parts, help=f"default: {' '.join(parts)}")
+
+
+def run_handshakes(bench, name, listed):
+    """Requests with a connection each."""
+    body_bytes = 1 << 10
+    path = bench.tree.add(f"{name}.bin", body_bytes)
+    bench.servers = [server for server in listed if server.name != servers.OURS_HTTP2]
+    words = ["--http3", "--connections", HANDSHAKE_CONNECTIONS, "--requests-per-connection", 1, "--insecure", *PINNED,
+             "--expect-body", bench.tree.root / path[1:], *HANDSHAKES[name]]
+
+    def measure(server, seconds, _):
+        return client.run_tailor(server, f"https://127.0.0.1:{server.port}{path}", words, seconds)
+
+    comparison = paired.compare(bench, path, measure)
+    without = check_kind(bench, name, comparison)
+    bench.report.add_comparison(name, comparison)
+    for peer in comparison.samples:
+        if peer not in (servers.OURS, servers.OURS_AGAIN, *without):
+            bench.report.mark_ratio(name, comparison, peer, servers.OURS, 1.0, at_least=True)
+
+
+def check_kind(bench, name, comparison):
+    """Voids the run if our handshakes are not of the kind. Returns the peers whose are not: they do another work."""
+    without = []
+    for server, results in comparison.samples.items():
+        connects = max(sum(result["connects"] for result in results), 1)
+        resumed, early = (sum(result[kind] for result in results) / connects for kind in ("resumed", "early"))
+        share = {"handshake": 1 - resumed, "resumed": resumed, "early": early}[name]
+        if share < KIND_MIN:
+            text = f"{name}: {server}: {share:.0%} of the handshakes are of this kind"
+            bench.report.void(text) if server in (servers.OURS, servers.OURS_AGAIN) else bench.report.note(text)
+            without.append(server)
+    return without
 
 
 def run(bench):
     listed = [servers.configured(server, "tailcoat-http3.kdl") for server in bench.servers]
     for name in bench.arguments.part:
+        if name in HANDSHAKES:
+            run_handshakes(bench, name, listed)
+            continue
         part = PARTS[name]
         path = bench.tree.add(f"{name}.bin", part.body_bytes)
         bench.servers = [server for server in listed if server.name != HAPROXY or part.body_bytes <= HAPROXY_BYTES_MAX]
-        words = ["--connections", part.connections, "--streams", part.streams, "--insecure", "--expect-body", bench.tree.root / path[1:]]
+        words = ["--connections", part.connections, "--streams", part.streams, "--insecure", *PINNED,
+                 "--expect-body", bench.tree.root / path[1:]]
 
         def measure(server, seconds, _):
             version = "--http2" if server.name == servers.OURS_HTTP2 else "--http3"

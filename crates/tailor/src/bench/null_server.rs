@@ -85,6 +85,7 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         abort: None,
         sources: Vec::new(),
         has_fast_open: false,
+        moves_after: None,
         is_tallied: false,
         ..plan.clone()
     }

@@ -199,6 +199,12 @@ pub(crate) struct LoadOptions {
     /// Resume TLS sessions on new connections, like returning users
     #[arg(long, help_heading = "Connection")]
     pub resume: bool,
+    /// Send the first requests of a resumed HTTP/3 connection before its handshake is complete (0-RTT)
+    #[arg(long, requires_all = ["http3", "resume"], conflicts_with_all = ["body", "targets", "scenario"], help_heading = "Connection")]
+    pub early_data: bool,
+    /// Move each HTTP/3 connection to another UDP port after every N responses, like a client behind a NAT that forgets it
+    #[arg(long, value_name = "N", requires = "http3", value_parser = parse_positive, help_heading = "Connection")]
+    pub move_after: Option<u64>,
     /// Groups for the key exchange of TLS: X25519MLKEM768, X25519, P-256, P-384 [default: all, in this order]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = super::tls::parse_group, help_heading = "Connection")]
     pub tls_groups: Vec<NamedGroup>,

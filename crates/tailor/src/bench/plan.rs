@@ -52,6 +52,11 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     if version == LoadVersion::Http3 && !first.is_tls {
         return Err("HTTP/3 has no form without TLS; use an https:// URL".into());
     }
+    if options.early_data && requests.iter().any(|request| !request.method.is_safe()) {
+        return Err(
+            "--early-data needs requests with the method GET, HEAD or OPTIONS: an attacker may repeat others".into()
+        );
+    }
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
@@ -59,6 +64,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
             insecure: options.insecure,
             roots: options.cacert.as_deref(),
             resumes: options.resume,
+            has_early_data: options.early_data,
             groups: &options.tls_groups,
             ciphers: &options.tls_ciphers,
         };
@@ -107,6 +113,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
         has_fast_open: options.fast_open,
+        moves_after: options.move_after,
         seed: options.seed.unwrap_or_else(|| fastrand::u32(..)),
         is_tallied: false,
     })

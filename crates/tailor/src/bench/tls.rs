@@ -13,7 +13,7 @@ use rustls::{
     SignatureScheme, SupportedCipherSuite, version,
 };
 
-use crate::engine::{LoadVersion, NotedVerifier};
+use crate::engine::{LoadVersion, NotedTickets, NotedVerifier};
 
 /// Choices of a user for TLS.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct TlsChoices<'a> {
     pub(crate) roots: Option<&'a Path>,
     /// True to resume sessions. Otherwise each connection stands for a new user and costs the server a full handshake.
     pub(crate) resumes: bool,
+    /// True to offer early data (0-RTT) with resumed sessions.
+    pub(crate) has_early_data: bool,
     /// Groups for the key exchange, the preferred one first. If empty, all of the library.
     pub(crate) groups: &'a [NamedGroup],
     /// Cipher suites, the preferred one first. If empty, all of the library.
@@ -32,7 +34,7 @@ pub(crate) struct TlsChoices<'a> {
 
 /// Builds the TLS settings.
 pub(crate) fn config(choices: &TlsChoices<'_>, http: LoadVersion) -> Result<Arc<ClientConfig>, String> {
-    let TlsChoices { insecure, roots, resumes, groups, ciphers } = *choices;
+    let TlsChoices { insecure, roots, resumes, has_early_data, groups, ciphers } = *choices;
     let mut provider = aws_lc_rs::default_provider();
     if !groups.is_empty() {
         provider.kx_groups = groups.iter().filter_map(|name| group(*name)).collect();
@@ -57,8 +59,11 @@ pub(crate) fn config(choices: &TlsChoices<'_>, http: LoadVersion) -> Result<Arc<
         verifier = Arc::new(NotedVerifier(verifier));
     }
     let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    config.enable_early_data = has_early_data;
     if !resumes {
         config.resumption = Resumption::disabled();
+    } else if has_early_data {
+        config.resumption = Resumption::store(Arc::new(NotedTickets::default()));
     }
     // Offer only the measured protocol: a silent fallback would measure another one.
     let protocol: &[u8] = match http {

@@ -50,15 +50,29 @@ pub(crate) struct Http3 {
     scratch: Vec<u8>,
     is_open: bool,
     is_full_handshake: bool,
+    early_data: EarlyData,
+    /// True if a ticket for another connection has arrived.
+    has_ticket: bool,
+    /// Responses that are complete since the connection began or moved.
+    completed: u64,
     /// Time when the last datagram arrived.
     pub(crate) heard: Nanos,
+}
+
+/// Early data of a connection (0-RTT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EarlyData {
+    None,
+    /// Requests were sent before the handshake.
+    Sent,
+    Accepted,
 }
 
 /// Event of a connection.
 #[derive(Debug)]
 pub(crate) enum Http3Event {
-    /// The handshake is complete.
-    Open,
+    /// The handshake is complete. True if the server has accepted early data.
+    Open { is_early: bool },
     /// A request or the whole connection.
     Response(ResponseEvent),
     /// The connection is over.
@@ -133,8 +147,37 @@ impl Http3 {
             scratch: Vec::new(),
             is_open: false,
             is_full_handshake: false,
+            early_data: EarlyData::None,
+            has_ticket: false,
+            completed: 0,
             heard: now,
         }
+    }
+
+    /// Begins HTTP/3 before the handshake is complete, if an earlier connection permits it. Returns whether it does.
+    pub(crate) fn begin_early(&mut self, shared: &ThreadShared, now: Nanos) -> bool {
+        let is_early = self.quic.has_0rtt();
+        if is_early {
+            self.early_data = EarlyData::Sent;
+            self.begin(shared, now);
+        }
+        is_early
+    }
+
+    /// True if the connection, which had early data, has no ticket for the next one yet.
+    pub(crate) fn awaits_ticket(&self) -> bool {
+        self.early_data != EarlyData::None && !self.has_ticket
+    }
+
+    /// True if this number of responses is complete since the connection began or moved.
+    pub(crate) fn is_move_due(&self, after: u64) -> bool {
+        self.is_open && self.completed >= after
+    }
+
+    /// Moves the connection to another socket. The server learns of it by the next packet.
+    pub(crate) fn move_to(&mut self, socket: ClientDatagramSocket) {
+        (self.socket, self.completed, self.blocked) = (socket, 0, None);
+        self.quic.local_address_changed();
     }
 
     /// Returns whether the server accepts another request now.
@@ -184,13 +227,14 @@ impl Http3 {
     /// Receives datagrams once.
     pub(crate) fn receive(&mut self, shared: &mut ThreadShared, now: Nanos) -> Result<ReceivedBatch, Errno> {
         let Some(client) = &mut shared.quic else { return Err(Errno::AGAIN) };
-        let Self { socket, quic, handle, is_full_handshake, is_open, .. } = self;
+        let Self { socket, quic, handle, is_full_handshake, is_open, has_ticket, .. } = self;
         let received = client.receive(socket, *handle, shared.clock.instant(now), |event| {
             quic.handle_event(event);
         })?;
         if !*is_open {
             *is_full_handshake |= super::verification::take_verified();
         }
+        *has_ticket |= super::verification::take_ticketed();
         self.heard = now;
         self.pass_events(shared);
         Ok(received)
@@ -224,10 +268,16 @@ impl Http3 {
     pub(crate) fn handle_events(&mut self, shared: &mut ThreadShared, now: Nanos, on_event: OnHttp3Event<'_>) -> bool {
         while let Some(event) = self.quic.poll() {
             let flow = match event {
-                Event::Connected => {
-                    self.on_connected(shared, now);
-                    self.reply(Http3Event::Open, shared, now, on_event)
-                }
+                Event::Connected => match self.on_connected(shared, now) {
+                    Ok(()) => {
+                        let is_early = self.early_data == EarlyData::Accepted;
+                        self.reply(Http3Event::Open { is_early }, shared, now, on_event)
+                    }
+                    Err(reason) => {
+                        let lost = Http3Event::Lost(FailureClass::EarlyClose, reason);
+                        self.reply(lost, shared, now, on_event)
+                    }
+                },
                 Event::ConnectionLost { reason } => {
                     let (class, reason) = explain(&reason, self.is_open);
                     self.reply(Http3Event::Lost(class, reason), shared, now, on_event)
@@ -242,8 +292,37 @@ impl Http3 {
         true
     }
 
-    fn on_connected(&mut self, shared: &ThreadShared, now: Nanos) {
+    fn on_connected(&mut self, shared: &ThreadShared, now: Nanos) -> Result<(), FailureReason> {
         self.is_open = true;
+        match self.early_data {
+            EarlyData::None => self.begin(shared, now),
+            _ if self.quic.accepted_0rtt() => self.early_data = EarlyData::Accepted,
+            _ => {
+                self.early_data = EarlyData::None;
+                return self.begin_again(shared, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all requests again, because the server has rejected early data: it knows none of the streams.
+    fn begin_again(&mut self, shared: &ThreadShared, now: Nanos) -> Result<(), FailureReason> {
+        self.engine = H3ClientConnection::new(&shared.http3_limits);
+        (self.output, self.own, self.next_stream) = (H3Output::default(), [None; 3], None);
+        self.partial.clear();
+        self.unsent.clear();
+        self.begin(shared, now);
+        for index in self.streams.take_requests() {
+            if self.next_stream.is_none() {
+                return Err(FailureReason::Text("the server rejected early data and then accepted fewer requests"));
+            }
+            self.request(index, shared, now);
+        }
+        Ok(())
+    }
+
+    /// Begins HTTP/3.
+    fn begin(&mut self, shared: &ThreadShared, now: Nanos) {
         let mut turn =
             H3Turn { now: Duration::from_nanos(now), limits: &shared.http3_limits, output: &mut self.output };
         self.engine.start(&mut turn);
@@ -480,6 +559,7 @@ impl Http3 {
         is_last: bool,
         requests: &[WorkloadRequest],
     ) -> ResponseEvent {
+        self.completed += u64::from(is_last);
         if is_last && self.drop_unsent(quic_id(id)) {
             // The server has answered without the rest of the request, which it does not need.
             let _ = self.quic.send_stream(quic_id(id)).reset(var_int(H3ErrorCode::H3_NO_ERROR));
@@ -540,7 +620,7 @@ impl Http3 {
 
     /// Sends all that QUIC permits and the socket accepts.
     pub(crate) fn flush(&mut self, shared: &mut ThreadShared, now: Nanos) {
-        if self.is_open && self.output.length() > 0 {
+        if (self.is_open || self.early_data != EarlyData::None) && self.output.length() > 0 {
             self.send_own();
         }
         let ThreadShared { quic: Some(client), record, clock, .. } = shared else { return };

@@ -55,7 +55,7 @@ pub(crate) use scenario::{
     TemplatePart, ThinkTime,
 };
 pub(crate) use shared::Tally;
-pub(crate) use verification::NotedVerifier;
+pub(crate) use verification::{NotedTickets, NotedVerifier};
 pub(crate) use web_socket::WebSocketHandshake;
 pub(crate) use web_socket::message_frame;
 pub(crate) use workload::{RequestOrder, Workload, WorkloadRequest};

@@ -68,6 +68,8 @@ pub(crate) struct LoadPlan {
     pub sources: Vec<IpAddr>,
     /// True to send the first request in the first packet of a TCP connection (RFC 7413).
     pub has_fast_open: bool,
+    /// Number of responses after which an HTTP/3 connection moves to another UDP port of the client.
+    pub moves_after: Option<u64>,
     /// Seed of all random choices: order of requests, random arrivals, persistence, aborts.
     pub seed: u32,
     /// True to count for each request how often it was sent and served, including the warm-up.

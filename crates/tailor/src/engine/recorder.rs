@@ -64,6 +64,18 @@ pub(crate) struct HandshakeCounts {
     pub full: u64,
     /// Resumed from an earlier session.
     pub resumed: u64,
+    /// Resumed ones whose early data (0-RTT) the server has accepted.
+    #[serde(default)]
+    pub early: u64,
+}
+
+impl HandshakeCounts {
+    /// Adds others to them.
+    fn merge(&mut self, other: &Self) {
+        self.full += other.full;
+        self.resumed += other.resumed;
+        self.early += other.early;
+    }
 }
 
 /// Datagrams of HTTP/3, and the system calls for them.
@@ -80,6 +92,9 @@ pub(crate) struct DatagramCounts {
     pub send_calls: u64,
     /// Calls that failed to send. Their datagrams were lost.
     pub failed_sends: u64,
+    /// Changes to another UDP port of the client.
+    #[serde(default)]
+    pub moves: u64,
 }
 
 impl DatagramCounts {
@@ -90,6 +105,7 @@ impl DatagramCounts {
         self.receive_calls += other.receive_calls;
         self.send_calls += other.send_calls;
         self.failed_sends += other.failed_sends;
+        self.moves += other.moves;
     }
 }
 
@@ -203,8 +219,7 @@ impl IntervalRecord {
             *count += more;
         }
         self.connections += other.connections;
-        self.handshakes.full += other.handshakes.full;
-        self.handshakes.resumed += other.handshakes.resumed;
+        self.handshakes.merge(&other.handshakes);
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
         self.datagrams.merge(&other.datagrams);

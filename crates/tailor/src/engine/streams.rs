@@ -86,6 +86,11 @@ impl<Id: Copy + Ord> LoadStreams<Id> {
         self.streams.len()
     }
 
+    /// Removes all requests, which the server does not know. Returns their indices in the list of requests, in order.
+    pub(crate) fn take_requests(&mut self) -> Vec<u32> {
+        self.streams.drain(..).map(|stream| stream.request).collect()
+    }
+
     /// Returns whether a part of any response has arrived.
     pub(crate) fn has_response(&self) -> bool {
         self.streams.iter().any(|stream| stream.received_bytes > 0)

@@ -599,6 +599,7 @@ mod tests {
             abort: None,
             sources: Vec::new(),
             has_fast_open: false,
+            moves_after: None,
             seed: 1,
             is_tallied: false,
         }

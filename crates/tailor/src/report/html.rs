@@ -139,8 +139,9 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     row("received", format_bytes(report.bytes_received as f64))?;
     row("connections opened", format_count(report.connections))?;
-    if let Some(HandshakeCounts { full, resumed }) = report.handshakes {
-        row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
+    if let Some(HandshakeCounts { full, resumed, early }) = report.handshakes {
+        let early = if early > 0 { format!(", {} with early data", format_count(early)) } else { String::new() };
+        row("TLS handshakes", format!("{}, {} resumed{early}", format_count(full + resumed), format_count(resumed)))?;
     }
     if let Some(datagrams) = report.datagrams {
         let [received, sent, failed] = [datagrams.received, datagrams.sent, datagrams.failed_sends].map(format_count);

@@ -72,8 +72,11 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         per_second(report.bytes_received)
     )?;
     writeln!(out, "  connected    {:>12}", format_count(report.connections))?;
-    if let Some(HandshakeCounts { full, resumed }) = report.handshakes {
+    if let Some(HandshakeCounts { full, resumed, early }) = report.handshakes {
         write!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
+        if early > 0 {
+            write!(out, ", {} with early data", format_count(early))?;
+        }
         match report.tls_handshake.as_ref().filter(|times| times.count > 0) {
             Some(times) => {
                 let [p50, p99] = [50.0, 99.0].map(|percentile| format_percentile(times, percentile));
@@ -117,7 +120,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 }
 
 fn write_datagrams(out: &mut String, datagrams: &DatagramCounts) -> std::fmt::Result {
-    let DatagramCounts { received, sent, receive_calls, send_calls, failed_sends } = *datagrams;
+    let DatagramCounts { received, sent, receive_calls, send_calls, failed_sends, moves } = *datagrams;
     let a_call = |datagrams: u64, calls: u64| datagrams as f64 / calls.max(1) as f64;
     writeln!(
         out,
@@ -129,6 +132,9 @@ fn write_datagrams(out: &mut String, datagrams: &DatagramCounts) -> std::fmt::Re
     )?;
     if failed_sends > 0 {
         writeln!(out, "  FAILED SENDS {:>12}   their datagrams were lost", format_count(failed_sends))?;
+    }
+    if moves > 0 {
+        writeln!(out, "  moves        {:>12}   to another UDP port", format_count(moves))?;
     }
     Ok(())
 }

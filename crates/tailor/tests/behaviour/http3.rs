@@ -276,6 +276,11 @@ struct Tailcoat(Child);
 impl Tailcoat {
     /// Serves a directory over all versions of HTTP. Waits until the server accepts connections.
     fn start(directory: &Path, port: u16) -> Option<Self> {
+        Self::start_with(directory, port, "")
+    }
+
+    /// Starts a server whose site has this option.
+    fn start_with(directory: &Path, port: u16, option: &str) -> Option<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_tailor")).with_file_name("tailcoat");
         if !program.exists() {
             skip("tailcoat is not built; run `cargo test --workspace`");
@@ -284,7 +289,7 @@ impl Tailcoat {
         let at = directory.display();
         let config = format!(
             "server {{\n workers 2\n http-versions \"1.1\" \"2\" \"3\"\n}}\nsite {{\n listen \"127.0.0.1:{port}\" tls=on\n \
-             certificate \"{at}/localhost.pem\" key=\"{at}/localhost.key\"\n root \"{at}/root\"\n}}\n"
+             certificate \"{at}/localhost.pem\" key=\"{at}/localhost.key\"\n root \"{at}/root\"\n {option}\n}}\n"
         );
         let file = directory.join("tailcoat.kdl");
         std::fs::write(&file, config).unwrap();
@@ -338,6 +343,48 @@ fn tailcoat_serves_the_same_over_all_versions() {
     }
 }
 
+/// Returning clients have a handshake each, and lose no request whether the server accepts early data or not.
+#[test]
+fn early_data_is_counted() {
+    let directory = certificate();
+    let root = directory.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("file"), content(2000)).unwrap();
+    let authority = directory.path().join("ca.pem");
+    let checks = ["--cacert", authority.to_str().unwrap(), "--expect-length", "2000"];
+    for (option, requests, arguments, early) in [
+        ("early-data on", "1", &["--early-data"][..], 50..=59),
+        ("early-data on", "3", &["--early-data", "--streams", "3"], 15..=19),
+        ("early-data on", "1", &[], 0..=0),
+        ("early-data off", "1", &["--early-data"], 0..=0),
+    ] {
+        let load = ["--http3", "-n", "60", "-c", "2", "--resume", "--requests-per-connection", requests];
+        let port = free_port();
+        let Some(_server) = Tailcoat::start_with(directory.path(), port, option) else { return };
+        let url = format!("https://localhost:{port}/file");
+        let resolve = ["--resolve", &format!("localhost:{port}:127.0.0.1")];
+        let (report, code) = bench(&url, &[&load, arguments, &checks, &resolve].concat());
+        let result = (failures(&report), report["served"].as_u64(), code);
+        assert_eq!(result, (vec![], Some(60), 0), "{option} {arguments:?}: {report}");
+        let handshakes = &report["handshakes"];
+        assert!(early.contains(&handshakes["early"].as_u64().unwrap()), "{option} {arguments:?}: {handshakes}");
+        let counted = ["full", "resumed"].map(|name| handshakes[name].as_u64().unwrap());
+        assert_eq!(counted.iter().sum::<u64>(), report["connections"], "{option} {arguments:?}: {handshakes}");
+    }
+}
+
+#[test]
+fn connections_that_move_lose_no_request() {
+    let Some(mut server) = AioquicServer::start() else { return };
+    let load = ["-n", "120", "-c", "2", "--streams", "2", "--move-after", "10", "--expect-length", "5000"];
+    let (report, code) = server.bench("/bytes/5000", &load);
+    assert_eq!((failures(&report), report["served"].as_u64(), code), (vec![], Some(120), 0), "{report}");
+    let counts = server.counts();
+    assert_eq!((&counts["requests"], &counts["connections"]), (&120.into(), &2.into()), "{counts}");
+    let moves = report["datagrams"]["moves"].as_u64().unwrap();
+    assert!((8..=12).contains(&moves), "{report}");
+}
+
 #[test]
 fn options_that_need_tcp_are_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -348,6 +395,8 @@ fn options_that_need_tcp_are_rejected() {
         (url.as_str(), &["--line", "1M"], "cannot be used with"),
         (url.as_str(), &["--unix-socket", "/x"], "cannot be used with"),
         (url.as_str(), &["--pipeline", "2"], "cannot be used with"),
+        (url.as_str(), &["--early-data"], "required arguments"),
+        (url.as_str(), &["-k", "--early-data", "--resume", "-m", "POST"], "--early-data needs requests"),
     ] {
         let output = tailor(&[&["bench", "--http3", url], arguments].concat());
         let message = String::from_utf8_lossy(&output.stderr);

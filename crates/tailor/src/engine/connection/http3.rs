@@ -27,27 +27,33 @@ impl LoadConnection {
             Some(client) => client.connect(instant),
             None => Err("the TLS settings do not fit QUIC".to_owned()),
         };
-        match connected {
-            Ok(quic) => {
-                let http3 = Http3::new(socket, quic, &shared.http3_limits, now);
-                self.protocol = ClientProtocol::Http3(Box::new(http3));
-            }
+        let mut http3 = match connected {
+            Ok(quic) => Box::new(Http3::new(socket, quic, &shared.http3_limits, now)),
             Err(reason) => return self.fail(FailureClass::Connect, FailureReason::Message(reason), shared, now),
-        }
-        self.phase = LoadPhase::Handshaking;
+        };
+        let is_early = http3.begin_early(shared, now);
+        self.protocol = ClientProtocol::Http3(http3);
         (self.since, self.connected_at) = (now, now);
         self.draw_persistence(shared);
-        self.flush_http3(shared, now);
+        if is_early {
+            self.phase = LoadPhase::Open;
+            self.fill(shared, now);
+        } else {
+            self.phase = LoadPhase::Handshaking;
+            self.flush_http3(shared, now);
+        }
     }
 
     /// Advances the connection as far as possible.
     pub(super) fn drive_http3(&mut self, shared: &mut ThreadShared, mut now: Nanos) {
         let ClientProtocol::Http3(mut http3) = std::mem::take(&mut self.protocol) else { return };
-        let (generation, mut is_opened, mut reads) = (self.generation, false, 0);
+        let (generation, mut opened, mut reads) = (self.generation, None, 0);
         http3.handle_timeout(shared, now);
         while self.generation == generation {
             let mut on_event = |event: Http3Event, shared: &mut ThreadShared| {
-                is_opened |= matches!(event, Http3Event::Open);
+                if let Http3Event::Open { is_early } = event {
+                    opened = Some(is_early);
+                }
                 self.on_http3_event(event, shared, now)
             };
             if !http3.handle_events(shared, now, &mut on_event) || !self.is_readable {
@@ -80,25 +86,54 @@ impl LoadConnection {
             return http3.close(shared, now);
         }
         self.response_bytes = if http3.is_within_response() { 1 } else { 0 };
-        let is_full_handshake = http3.is_full_handshake();
+        let (is_full_handshake, awaits_ticket) = (http3.is_full_handshake(), http3.awaits_ticket());
+        self.move_if_due(&mut http3, shared);
         self.protocol = ClientProtocol::Http3(http3);
-        if is_opened {
+        if let Some(is_early) = opened {
             shared.record.handshake.saturating_record(now.saturating_sub(self.connected_at));
             let handshakes = &mut shared.record.handshakes;
             let count = if is_full_handshake { &mut handshakes.full } else { &mut handshakes.resumed };
             *count += 1;
-            return self.on_open(shared, now);
+            handshakes.early += u64::from(is_early);
+            match self.phase {
+                LoadPhase::Handshaking => return self.on_open(shared, now),
+                // Its requests were sent as early data.
+                _ => self.count_connection(shared, now),
+            }
         }
         match self.phase {
             LoadPhase::Open => self.fill(shared, now),
+            LoadPhase::Closing if !awaits_ticket => self.close_and_go_on(shared, now),
             _ => self.flush_http3(shared, now),
+        }
+    }
+
+    /// Ends a connection whose requests are finished. With early data, the next one needs a ticket of this one.
+    pub(super) fn end_http3(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if matches!(&self.protocol, ClientProtocol::Http3(http3) if http3.awaits_ticket()) {
+            (self.phase, self.since) = (LoadPhase::Closing, now);
+            return self.flush_http3(shared, now);
+        }
+        self.close_and_go_on(shared, now);
+    }
+
+    /// Moves the connection to another UDP port, if it is time.
+    fn move_if_due(&mut self, http3: &mut Http3, shared: &mut ThreadShared) {
+        if !shared.plan.moves_after.is_some_and(|after| http3.is_move_due(after)) {
+            return;
+        }
+        // Without a descriptor or port for another socket, the connection stays where it is.
+        let Ok(socket) = shared.connector.open().and_then(ClientDatagramSocket::new) else { return };
+        if epoll::add(&shared.epoll, &socket, self.event_data(), Self::EVENTS).is_ok() {
+            http3.move_to(socket);
+            shared.record.datagrams.moves += 1;
         }
     }
 
     fn on_http3_event(&mut self, event: Http3Event, shared: &mut ThreadShared, now: Nanos) -> Http3Reply {
         let generation = self.generation;
         let cancelled = match event {
-            Http3Event::Open => None,
+            Http3Event::Open { .. } => None,
             Http3Event::Response(event) => self.on_response_event(event, shared, now),
             Http3Event::Lost(class, reason) => {
                 self.fail(class, reason, shared, now);

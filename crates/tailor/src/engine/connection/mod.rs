@@ -337,7 +337,7 @@ impl LoadConnection {
         }
         if self.has_finished_streams(shared) {
             return match self.protocol {
-                ClientProtocol::Http3(_) => self.close_and_go_on(shared, now),
+                ClientProtocol::Http3(_) => self.end_http3(shared, now),
                 _ => self.end_http2(shared, now),
             };
         }
