@@ -107,6 +107,7 @@ mod rules;
 mod scgi;
 #[cfg(feature = "valkey")]
 mod shared_cache;
+mod shared_port;
 mod shares;
 mod stalled_uploads;
 mod static_files;

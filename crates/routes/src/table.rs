@@ -68,7 +68,15 @@ pub struct Regexes {
 /// Index of the routes of listeners with the same addresses and port.
 #[derive(Debug, Default)]
 pub struct RouteTable {
-    listeners: HostTable<HostTable<PathTable>>,
+    listeners: HostTable<ListenerHosts>,
+}
+
+/// Matches of a listener, by host name of their routes.
+#[derive(Debug, Default)]
+struct ListenerHosts {
+    hosts: HostTable<PathTable>,
+    /// True if its connections are not for HTTP.
+    is_stream: bool,
 }
 
 /// Values by host name.
@@ -208,11 +216,21 @@ impl RouteTable {
             table.listeners.value(hostname);
         }
         for entry in entries {
-            let paths = table.listeners.value(entry.listener).value(entry.hostname);
+            let paths = table.listeners.value(entry.listener).hosts.value(entry.hostname);
             paths.add(&entry, regexes)?;
         }
-        table.listeners.each(&mut |hosts: &mut HostTable<PathTable>| hosts.each(&mut PathTable::sort));
+        table.listeners.each(&mut |listener: &mut ListenerHosts| listener.hosts.each(&mut PathTable::sort));
         Ok(table)
+    }
+
+    /// Adds a listener of the same addresses and port whose connections are forwarded by the server name of TLS.
+    pub fn add_stream_listener(&mut self, hostname: Option<&str>) {
+        self.listeners.value(hostname).is_stream = true;
+    }
+
+    /// True if connections for this server name are not for HTTP.
+    pub fn is_stream(&self, server_name: &[u8]) -> bool {
+        self.listeners.all(server_name).next().is_some_and(|listener| listener.is_stream)
     }
 
     /// True if both hosts belong to the same listener, or neither to any.
@@ -223,8 +241,8 @@ impl RouteTable {
 
     /// Target of the match that has the request; `None` if no match has it.
     pub fn find(&self, request: &impl RequestView) -> Option<u32> {
-        let hosts = self.listeners.all(request.host()).next()?;
-        hosts.all(request.host()).find_map(|paths| paths.find(request))
+        let listener = self.listeners.all(request.host()).next()?;
+        listener.hosts.all(request.host()).find_map(|paths| paths.find(request))
     }
 }
 

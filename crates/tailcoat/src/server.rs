@@ -203,7 +203,7 @@ impl Server {
         let control_plane = match &config.server.control_plane {
             None => None,
             Some(plane) => {
-                let opened = ControlPlaneClient::open(plane, routes_orders, &lasting.server_log);
+                let opened = ControlPlaneClient::open(plane, routes_orders, &lasting.streams, &lasting.server_log);
                 let opened = opened.map_err(io::Error::other);
                 let (client, parts) =
                     opened.map_err(ServerStartError::at("cannot keep the routes of the controller"))?;

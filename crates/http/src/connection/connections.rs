@@ -6,17 +6,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context as Task, Poll, Wake, Waker, ready};
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker, ready};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::detached::{DetachedConnection, HeldPlace};
 use super::group::{ConnectionGroup, Turn};
 use super::holders::top_holders;
 use super::live::longest_open;
+use super::opening::{DetachedSocket, OpeningEnd};
+use super::woken::{PlaceWaker, Woken};
 use super::{
     ClientLimit, ClientPlace, Context, FtpConnection, Generation, H1Connection, H2Connection, H3WorkerConnection,
     Newcomer, OpenedConnection, OpeningConnection, Socket, TarpitConnection,
@@ -87,30 +90,14 @@ enum ConnectionNext {
     Closed,
     /// The connection continues in a version of HTTP.
     Opened(OpenedConnection),
+    /// The connection continues in the proxy of connections.
+    Detached(DetachedSocket),
     /// The client has asked for TLS with AUTH.
     Tls,
     /// The client speaks HTTP/2, so the connection continues in it.
     Http2,
     /// The connection is kept without a response.
     Tarpit,
-}
-
-/// Connections woken by anything other than their socket.
-#[derive(Default)]
-struct Woken {
-    state: Mutex<WokenState>,
-}
-
-#[derive(Default)]
-struct WokenState {
-    slots: Vec<u32>,
-    /// Waker of the polling task while it sleeps.
-    sleeper: Option<Waker>,
-}
-
-struct PlaceWaker {
-    woken: Arc<Woken>,
-    slot: u32,
 }
 
 impl Connections {
@@ -211,6 +198,18 @@ impl Connections {
         let group = &mut *self.group.borrow_mut();
         group.poll_alone(place, self);
         self.keep_memory(places, group);
+    }
+
+    /// Gives a socket to the proxy of connections. Its place in the counts of its client stays until the proxy ends it.
+    fn detach(&self, detached: DetachedSocket, client_place: ClientPlace) {
+        let DetachedSocket { mut socket, server_name, received } = detached;
+        let place = HeldPlace::new(Arc::clone(&self.client_limit), client_place);
+        if socket.end_watch() && epoll::delete(self.epoll.as_fd(), socket.as_fd()).is_err() {
+            return;
+        }
+        if let Some(proxy) = &self.context.generation().stream_taker {
+            proxy.take(DetachedConnection { socket: socket.into_descriptor(), server_name, received, place });
+        }
     }
 
     /// Polls the connections in these slots, each once.
@@ -409,6 +408,10 @@ impl ConnectionSlot {
                     break;
                 }
                 Ok(Poll::Ready(ConnectionNext::Closed)) | Err(_) => self.end(),
+                Ok(Poll::Ready(ConnectionNext::Detached(detached))) => {
+                    connections.detach(detached, std::mem::take(&mut self.client_place));
+                    self.end();
+                }
                 Ok(Poll::Ready(next)) => self.connection = self.connection.take().and_then(|before| before.into(next)),
             }
         }
@@ -439,9 +442,11 @@ impl WorkerConnection {
     fn poll(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<ConnectionNext> {
         match self {
             // A peer's error ends its own connection only.
-            Self::Opening(opening) => {
-                opening.poll(task).map(|opened| opened.map_or(ConnectionNext::Closed, ConnectionNext::Opened))
-            }
+            Self::Opening(opening) => opening.poll(task).map(|end| match end {
+                Ok(OpeningEnd::Opened(opened)) => ConnectionNext::Opened(opened),
+                Ok(OpeningEnd::Detached(detached)) => ConnectionNext::Detached(detached),
+                Err(_) => ConnectionNext::Closed,
+            }),
             Self::Http1(connection) => {
                 ready!(connection.poll(task, turn));
                 Poll::Ready(match (connection.is_http2(), connection.is_for_tarpit()) {
@@ -540,42 +545,13 @@ impl WorkerConnection {
     }
 }
 
-impl Woken {
-    fn state(&self) -> MutexGuard<'_, WokenState> {
-        // A panic while the lock is held leaves no half-made change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_any(&self) -> bool {
-        !self.state().slots.is_empty()
-    }
-}
-
-impl Wake for PlaceWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let sleeper = {
-            let state = &mut *self.woken.state();
-            if state.slots.last() != Some(&self.slot) {
-                state.slots.push(self.slot);
-            }
-            state.sleeper.take()
-        };
-        if let Some(sleeper) = sleeper {
-            sleeper.wake();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
 
     use tokio::runtime::{Builder, LocalOptions};
     use tokio::task::{spawn_local, yield_now};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wire::h1::{BodyLimits, InputLimits};
 
+use super::detached::StreamTaker;
 use super::exchange::{AlternativeService, message_limits};
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
@@ -39,6 +40,8 @@ pub struct Generation {
     pub wants_fingerprints: bool,
     /// Settings for encryption by the kernel; `None` if it is off.
     pub kernel_tls: Option<KernelTls>,
+    /// Proxy of connections that are not for HTTP; `None` without any.
+    pub stream_taker: Option<Arc<dyn StreamTaker>>,
     /// Listeners by number.
     pub listeners: Vec<ListenerState>,
     /// Maximum number of open connections of the worker.
@@ -78,6 +81,7 @@ impl Generation {
             tells_destinations: false,
             wants_fingerprints: false,
             kernel_tls: None,
+            stream_taker: None,
             listeners: vec![ListenerState::default(); router.listener_count()],
             connections_max: usize::MAX,
             shares: Shares::default(),

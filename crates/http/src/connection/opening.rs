@@ -64,9 +64,29 @@ enum Awaited {
     Handshake(Box<TlsSocket>, SiteMark, Option<Box<str>>),
     /// End of a handshake for ACME validation by TLS.
     Validation(Box<TlsSocket>),
+    /// Proxy of connections that takes this one, with its server name.
+    Proxy(Socket, String),
     /// End of the connection by the client, after an error was sent.
     End(Socket),
     Nothing,
+}
+
+/// End of an opening.
+pub(crate) enum OpeningEnd {
+    /// The connection is ready for its first request.
+    Opened(OpenedConnection),
+    /// The connection is not for HTTP.
+    Detached(DetachedSocket),
+}
+
+/// Socket of a connection that is not for HTTP, after its ClientHello.
+pub(crate) struct DetachedSocket {
+    /// The socket.
+    pub socket: Socket,
+    /// Server name of the ClientHello, in lower case; empty without one.
+    pub server_name: String,
+    /// Received bytes: at least the ClientHello.
+    pub received: Vec<u8>,
 }
 
 /// Connection that is ready for its first request.
@@ -193,6 +213,7 @@ impl OpeningConnection {
             Awaited::ProxyHeader(socket)
             | Awaited::Hello(socket, _)
             | Awaited::Turn(socket, ..)
+            | Awaited::Proxy(socket, _)
             | Awaited::End(socket) => Some(socket),
             Awaited::Handshake(tls, ..) | Awaited::Validation(tls) => Some(tls.socket_mut()),
             Awaited::Nothing => None,
@@ -203,7 +224,7 @@ impl OpeningConnection {
     ///
     /// # Errors
     /// The connection must be closed, because the client cannot interpret a response.
-    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpenedConnection>> {
+    pub(crate) fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpeningEnd>> {
         let context = Rc::clone(&self.context);
         if let Some(slot) = self.slot {
             let table = &mut *context.table.borrow_mut();
@@ -257,6 +278,10 @@ impl OpeningConnection {
                     }
                     self.awaited = Awaited::Validation(tls);
                     return Poll::Pending;
+                }
+                Awaited::Proxy(socket, server_name) => {
+                    let received = std::mem::take(&mut self.kept);
+                    return Poll::Ready(Ok(OpeningEnd::Detached(DetachedSocket { socket, server_name, received })));
                 }
                 Awaited::End(mut socket) => {
                     match socket.poll_read(buffer) {
@@ -316,8 +341,8 @@ impl OpeningConnection {
         }
     }
 
-    fn opened(&mut self, transport: Transport, tls: Option<Rc<TlsInfo>>) -> io::Result<OpenedConnection> {
-        Ok(OpenedConnection {
+    fn opened(&mut self, transport: Transport, tls: Option<Rc<TlsInfo>>) -> io::Result<OpeningEnd> {
+        Ok(OpeningEnd::Opened(OpenedConnection {
             transport,
             client: self.client,
             destination: self.destination.take(),
@@ -327,7 +352,7 @@ impl OpeningConnection {
             ftp: self.ftp.take(),
             // Local invariant: the slot is taken once, because no further step follows.
             slot: self.slot.take().ok_or(io::ErrorKind::NotConnected)?,
-        })
+        }))
     }
 
     fn poll_proxy_header(&mut self, mut socket: Socket, buffer: &mut [u8]) -> Poll<io::Result<Awaited>> {
@@ -387,6 +412,12 @@ impl OpeningConnection {
                 self.hello_bytes += acceptor.read_tls(&mut &self.kept[self.hello_bytes..])?;
                 match acceptor.accept() {
                     Ok(Some(accepted)) => {
+                        let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+                        let router = &self.context.generation().router;
+                        // First, because the handshake of a forwarded connection is not this worker's.
+                        if self.ftp.is_none() && router.is_stream(self.listener, name.as_bytes()) {
+                            return Poll::Ready(Ok(Awaited::Proxy(socket, name)));
+                        }
                         return match self.context.handshakes.join(self.client) {
                             Ok(place) => Poll::Ready(Ok(Awaited::Turn(socket, Box::new(accepted), place))),
                             Err(TooManyHandshakes) => {

@@ -182,6 +182,16 @@ impl Socket {
         (wanted != std::mem::replace(&mut self.watched, wanted)).then_some((wanted, is_new))
     }
 
+    /// Ends the watch by epoll; returns true if the caller must remove the socket from epoll.
+    pub(super) fn end_watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.watched, EventFlags::empty()).is_empty()
+    }
+
+    /// File descriptor of the socket.
+    pub(super) fn into_descriptor(self) -> OwnedFd {
+        self.fd
+    }
+
     /// Updates the readiness from epoll's events.
     pub(super) fn on_events(&mut self, events: EventFlags) {
         let is_broken = events.intersects(EventFlags::ERR | EventFlags::HUP);

@@ -304,6 +304,12 @@ impl Router {
         }
     }
 
+    /// Returns true if connections of TLS for this server name are not for HTTP, although their listener has sites.
+    pub fn is_stream(&self, listener: u16, server_name: &[u8]) -> bool {
+        let routes = self.listeners.get(usize::from(listener)).and_then(|of| of.routes.as_ref());
+        routes.is_some_and(|routes| routes.is_stream(server_name))
+    }
+
     /// Site that serves FTP on this listener for a host, or for clients that have named none. `None` for a listener of
     /// HTTP, or an unknown host.
     pub fn ftp_site(&self, listener: u16, host: Option<&[u8]>) -> Option<&Rc<FtpFiles>> {

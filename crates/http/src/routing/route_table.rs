@@ -36,6 +36,11 @@ impl ListenerRoutes {
         Arc::ptr_eq(&self.rules, rules) && rules.sites.iter().zip(&*self.sites).all(is_same)
     }
 
+    /// True if connections for this server name are not for HTTP.
+    pub(super) fn is_stream(&self, server_name: &[u8]) -> bool {
+        self.rules.table.is_stream(server_name)
+    }
+
     /// Site that serves a request.
     ///
     /// # Errors

@@ -114,6 +114,21 @@ fn check_matches(matches: &[&str], requests: &[(&str, Option<u32>)]) {
 }
 
 #[test]
+fn streams_have_their_server_names() {
+    let mut table = RouteTable::new([Some("*.x"), Some("a.x")], [], &mut Regexes::default()).unwrap();
+    table.add_stream_listener(Some("b.x"));
+    table.add_stream_listener(Some("*.a.x"));
+    for (name, is_stream) in
+        [("b.x", true), ("c.a.x", true), ("d.c.a.x", true), ("a.x", false), ("c.x", false), ("y", false), ("", false)]
+    {
+        assert_eq!(table.is_stream(name.as_bytes()), is_stream, "{name}");
+    }
+    assert!(!table.is_same_listener(b"c.x", b"b.x"));
+    table.add_stream_listener(None);
+    assert!(table.is_stream(b"") && table.is_stream(b"y") && !table.is_stream(b"c.x"));
+}
+
+#[test]
 fn prefixes_are_of_segments() {
     check_matches(
         &["/foo", "/bar/", "/"],

@@ -63,8 +63,10 @@ pub(crate) struct ControlPlaneClient {
     errors: BTreeMap<String, String>,
     /// Addresses of listeners in use.
     bound: HashSet<SocketAddr>,
-    /// Proxy of other protocols, once there is a listener for them.
-    streams: Option<StreamProxy>,
+    /// Proxy of other protocols.
+    streams: Arc<StreamProxy>,
+    /// True once there was a listener for it, so that it knows the servers of backends.
+    has_streams: bool,
     /// Changes since the last write; `None` if there are none.
     unstored: Option<Change>,
     /// File of the last state; `None` if the next write must be a snapshot.
@@ -94,6 +96,7 @@ impl ControlPlaneClient {
     pub(crate) fn open(
         config: &ControlPlane,
         orders: UnboundedSender<RoutesOrder>,
+        streams: &Arc<StreamProxy>,
         log: &ServerLog,
     ) -> Result<(Self, Arc<RouteParts>), StateError> {
         let state = RouteState::open(config)?;
@@ -113,7 +116,8 @@ impl ControlPlaneClient {
             revision,
             errors: BTreeMap::new(),
             bound: HashSet::new(),
-            streams: None,
+            streams: Arc::clone(streams),
+            has_streams: false,
             unstored: None,
             stored: None,
             next_store: None,
@@ -125,9 +129,6 @@ impl ControlPlaneClient {
         client.errors = errors;
         client.bound = addresses(&client.current).filter(|address| !unusable.contains_key(address)).collect();
         client.set_streams(streams.unwrap_or_default());
-        for (name, endpoints) in &client.current.endpoints {
-            client.set_stream_servers(name, endpoints);
-        }
         Ok((client, Arc::new(parts)))
     }
 
@@ -305,6 +306,9 @@ impl ControlPlaneClient {
             Ok(translated) => translated,
             Err(error) => return Some(Some(error.to_string())),
         };
+        // The workers bind them.
+        let new = addresses(&self.current).filter(|address| !self.bound.contains(address));
+        self.streams.release(new.filter(|address| !unusable.contains_key(address)).collect()).await;
         let (reply, reports) = ControlReply::channel();
         self.orders.send(RoutesOrder::Replace { parts: Arc::new(parts), reply }).ok()?;
         let failed = failure(reports).await;
@@ -317,6 +321,8 @@ impl ControlPlaneClient {
             if let Some(streams) = streams {
                 self.set_streams(streams);
             }
+        } else {
+            self.streams.resume();
         }
         Some(failed)
     }
@@ -345,28 +351,24 @@ impl ControlPlaneClient {
 
     /// Replaces the listeners of other protocols.
     fn set_streams(&mut self, listeners: Vec<StreamListener>) {
-        if self.streams.is_none() && !listeners.is_empty() {
-            match StreamProxy::start(&self.log) {
-                Ok(streams) => self.streams = Some(streams),
-                Err(error) => {
-                    let help =
-                        "free memory or raise the limit of threads; connections of TLS, TCP and UDP are not forwarded";
-                    self.log.error(event("starting the proxy of streams failed", &[("error", &error)]), help);
-                }
-            }
+        if !self.has_streams && !listeners.is_empty() {
+            self.has_streams = true;
             for (name, endpoints) in &self.current.endpoints {
                 self.set_stream_servers(name, endpoints);
             }
         }
-        if let Some(streams) = &self.streams {
-            streams.apply(listeners);
+        if let Err(error) = self.streams.apply(listeners) {
+            let help = "free memory or raise the limit of threads; connections of TLS, TCP and UDP are not forwarded";
+            self.log.error(event("starting the proxy of streams failed", &[("error", &error)]), help);
         }
     }
 
     fn set_stream_servers(&self, backend: &str, endpoints: &[Endpoint]) {
-        let Some(streams) = &self.streams else { return };
+        if !self.has_streams {
+            return;
+        }
         let ready = endpoints.iter().filter(|endpoint| endpoint.is_ready).map(|endpoint| endpoint.address);
-        streams.set_servers(backend, &ready.collect::<Vec<_>>());
+        self.streams.set_servers(backend, &ready.collect::<Vec<_>>());
     }
 
     /// Writes what has changed since the last write: the changes, or a snapshot if those in the file are long.

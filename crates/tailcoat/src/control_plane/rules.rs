@@ -132,7 +132,10 @@ impl<'a> RulesBuilder<'a> {
         let snapshot = self.place.snapshot;
         let listeners = self.place.group.listeners.iter().filter_map(|name| snapshot.listeners.get(name));
         let hostnames = listeners.map(|listener| listener.hostname.as_deref());
-        let table = RouteTable::new(hostnames, self.entries, self.regexes)?;
+        let mut table = RouteTable::new(hostnames, self.entries, self.regexes)?;
+        for stream in self.place.group.streams.iter().filter_map(|name| snapshot.listeners.get(name)) {
+            table.add_stream_listener(stream.hostname.as_deref());
+        }
         Ok(ListenerRules { table, targets: self.targets, sites: self.sites })
     }
 

@@ -9,11 +9,11 @@ use routes::{Listener, Protocol, Snapshot, StreamRoute, intersection, is_valid_h
 use super::parts::addresses_of;
 use crate::stream_proxy::{StreamKind, StreamListener, StreamTarget, StreamTls, TlsListener};
 
-/// Translates the listeners for TLS, TCP and UDP. Addresses in `taken` have listeners for HTTP. Errors are added by kind
-/// and name.
+/// Translates the listeners for TLS, TCP and UDP. Addresses in `taken` have listeners for HTTP; those with true have
+/// HTTPS, and share connections with listeners for TLS. Errors are added by kind and name.
 pub(super) fn stream_listeners(
     snapshot: &Snapshot,
-    taken: &HashSet<SocketAddr>,
+    taken: &HashMap<SocketAddr, bool>,
     errors: &mut BTreeMap<String, String>,
 ) -> Vec<StreamListener> {
     let mut fail = |kind: &str, name: &str, reason: String| {
@@ -26,7 +26,8 @@ pub(super) fn stream_listeners(
         let of_listener = routes.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         for address in addresses_of(listener) {
             let is_udp = listener.protocol == Protocol::Udp;
-            if !is_udp && taken.contains(&address) {
+            let has_https = if is_udp { None } else { taken.get(&address).copied() };
+            if has_https.is_some_and(|has_https| !has_https || !listener.protocol.is_tls()) {
                 fail("listener", name, format!("a listener for HTTP has {address}"));
                 continue;
             }
@@ -36,7 +37,8 @@ pub(super) fn stream_listeners(
                 fail("listener", name, reason);
             }
             if let Some(kind) = kind {
-                found.insert((address, is_udp), StreamListener { address, kind });
+                let is_shared = has_https.is_some();
+                found.insert((address, is_udp), StreamListener { address, kind, is_shared });
             }
         }
     }

@@ -97,6 +97,8 @@ pub(super) struct ListenerGroup {
     pub(super) port: u16,
     pub(super) scheme: &'static str,
     pub(super) listeners: Vec<String>,
+    /// Listeners for TLS whose connections are not for HTTP.
+    pub(super) streams: Vec<String>,
 }
 
 impl ChangedNames {
@@ -229,7 +231,8 @@ impl Work<'_> {
         let mut before = std::mem::take(&mut self.known.groups);
         for (address, members) in self.group_listeners() {
             let is_same = |before: &TranslatedGroup| before.members == members;
-            let has_changed = members.listeners.iter().any(|name| self.changed.listeners.contains(name));
+            let mut all = members.listeners.iter().chain(&members.streams);
+            let has_changed = all.any(|name| self.changed.listeners.contains(name));
             let rules = match before.remove(&address).filter(|before| !has_changed && is_same(before)) {
                 Some(before) => before.rules,
                 None => {
@@ -269,7 +272,7 @@ impl Work<'_> {
                     fail(name, reason.clone());
                     continue;
                 }
-                let new = || ListenerGroup { port: address.port(), scheme, listeners: Vec::new() };
+                let new = || ListenerGroup { port: address.port(), scheme, listeners: Vec::new(), streams: Vec::new() };
                 let group = groups.entry(address).or_insert_with(new);
                 if group.scheme != scheme {
                     fail(name, format!("another listener of {address} has another protocol"));
@@ -294,6 +297,17 @@ impl Work<'_> {
                 }
                 known => known,
             };
+        }
+        let is_stream = |listener: &Listener| listener.protocol.is_tls() && !listener.protocol.is_http();
+        for (name, listener) in snapshot.listeners.iter().filter(|(_, listener)| is_stream(listener)) {
+            for address in addresses_of(listener) {
+                let Some(group) = groups.get_mut(&address).filter(|group| group.scheme == "https") else { continue };
+                if hostnames.insert((address, listener.hostname.as_deref())) {
+                    group.streams.push(name.clone());
+                } else {
+                    fail(name, format!("another listener of {address} has the same host name"));
+                }
+            }
         }
         groups
     }
@@ -377,7 +391,8 @@ impl Work<'_> {
         if !is_regrouped && !self.changed.has_stream_routes && self.changed.backends.is_empty() {
             return None;
         }
-        let taken = self.known.groups.keys().copied().collect();
+        let groups = self.known.groups.iter();
+        let taken = groups.map(|(address, group)| (*address, group.members.scheme == "https")).collect();
         self.known.stream_errors.clear();
         Some(stream_listeners(self.snapshot, &taken, &mut self.known.stream_errors))
     }

@@ -15,7 +15,7 @@ use crate::config::{AccessLog, Config, UpstreamConfig};
 use crate::confinement::Confined;
 use crate::connection::{
     Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QlogTraces, QuicKeys, QuicSettings,
-    RESERVED_PLACES, Shares,
+    RESERVED_PLACES, Shares, StreamTaker,
 };
 use crate::disk_cache::DiskStore;
 use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
@@ -31,6 +31,7 @@ use crate::routing::rules::{AllRules, ChallengeSecret};
 use crate::shared_cache::SharedCache;
 use crate::spawner::Spawner;
 use crate::spool::{SpoolLimits, SpoolStore};
+use crate::stream_proxy::StreamProxy;
 use crate::tls::{AllTls, SiteTls, TicketKey, Tickets};
 use crate::traces::{SpanCounts, Tracer};
 use crate::upstream::SharedUpstream;
@@ -82,6 +83,8 @@ pub(super) struct Lasting {
     pub(super) qlog: Arc<QlogTraces>,
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
+    /// Proxy of connections and datagrams of other protocols.
+    pub(super) streams: Arc<StreamProxy>,
     pub(super) accept_trouble: Arc<Trouble>,
     /// Memory that clients hold, and its limit.
     pub(super) memory: Arc<MemoryBudget>,
@@ -306,6 +309,7 @@ impl Assembly {
                 let file_bytes_min = config.server.kernel_tls.file_bytes_min;
                 KernelTls { file_bytes_min, abilities }
             }),
+            stream_taker: Arc::clone(&lasting.streams) as Arc<dyn StreamTaker>,
             logs: lasting.access_log.view(),
             bans: Arc::clone(&lasting.bans),
             server_log: lasting.server_log.clone(),
@@ -425,6 +429,7 @@ impl Lasting {
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),
             place_trouble: Arc::new(Trouble::new(server_log.clone(), PLACE_HELP)),
             overload: Arc::new(SharedOverload::new(server_log.clone())),
+            streams: Arc::new(StreamProxy::new(&server_log)),
             server_log,
             tickets,
             quic_keys: Arc::new(quic_keys),

@@ -1,16 +1,18 @@
 //! Proxy for connections and datagrams of other protocols: TLS by server name, TCP and UDP.
 //!
-//! All of it runs on one thread of its own, so that workers know nothing of it. Listeners, backends and certificates are
-//! replaced while connections are open; these go on with what they began with.
+//! All of it runs on one thread of its own. Workers give it connections of listeners that have HTTPS, too, and know nothing
+//! else of it. Listeners, backends and certificates are replaced while connections are open; these go on with what they
+//! began with.
 
 mod datagrams;
 mod relay;
 mod tls;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,11 +20,12 @@ use routes::HostTable;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn};
 use tokio::time::{sleep, timeout};
 
 pub(crate) use self::tls::{StreamTls, accepted_clients};
+use crate::connection::{DetachedConnection, StreamTaker};
 use crate::log::{ServerLog, event};
 
 /// Connections of all listeners together, at most. Each holds two sockets.
@@ -59,6 +62,8 @@ pub(crate) struct StreamListener {
     pub(crate) address: SocketAddr,
     /// Traffic that it forwards.
     pub(crate) kind: StreamKind,
+    /// True if the address has HTTPS, too: workers accept its connections, and give those that are not for HTTP to the proxy.
+    pub(crate) is_shared: bool,
 }
 
 /// Traffic that a listener forwards.
@@ -91,26 +96,31 @@ pub(crate) struct StreamTarget {
     pub(crate) idle_timeout: Option<Duration>,
 }
 
-/// Counts of all connections, for metrics.
-#[derive(Debug, Default)]
-pub(crate) struct StreamCounts {
-    /// Connections and clients of UDP at present.
-    pub(crate) open: AtomicUsize,
-    /// Connections and clients of UDP since the start.
-    pub(crate) accepted: AtomicU64,
-    /// Connections that reached no server, or were above a limit.
-    pub(crate) failed: AtomicU64,
-    /// Bytes from clients.
-    pub(crate) bytes_in: AtomicU64,
-    /// Bytes to clients.
-    pub(crate) bytes_out: AtomicU64,
+/// The proxy. Its thread runs from the first listener until this is dropped.
+pub(crate) struct StreamProxy {
+    orders: UnboundedSender<StreamOrder>,
+    detached: UnboundedSender<(DetachedConnection, Counted)>,
+    /// Other ends of the channels, until the thread has started.
+    idle: Arc<Mutex<Option<StreamInbox>>>,
+    has_started: AtomicBool,
+    shared: Arc<Shared>,
 }
 
-/// The proxy. Its thread runs until this is dropped.
-#[derive(Debug)]
-pub(crate) struct StreamProxy {
-    orders: UnboundedSender<Vec<StreamListener>>,
-    shared: Arc<Shared>,
+/// Receivers of the proxy's thread.
+struct StreamInbox {
+    orders: UnboundedReceiver<StreamOrder>,
+    /// Connections of shared listeners.
+    detached: UnboundedReceiver<(DetachedConnection, Counted)>,
+}
+
+/// Order to the thread.
+enum StreamOrder {
+    /// Replace the listeners. Open connections go on.
+    Apply(Vec<StreamListener>),
+    /// Leave these addresses to workers until the next order; `done` is dropped when they are free.
+    Release { addresses: HashSet<SocketAddr>, done: oneshot::Sender<()> },
+    /// Bind released addresses again.
+    Resume,
 }
 
 #[derive(Debug)]
@@ -148,25 +158,44 @@ impl StreamTarget {
 }
 
 impl StreamProxy {
-    /// Starts the thread.
+    /// Proxy without listeners and without a thread.
+    pub(crate) fn new(log: &ServerLog) -> Self {
+        let ((orders, received), (detached, connections)) = (unbounded_channel(), unbounded_channel());
+        let idle = Arc::new(Mutex::new(Some(StreamInbox { orders: received, detached: connections })));
+        let shared = Arc::new(Shared { servers: Mutex::default(), counts: StreamCounts::default(), log: log.clone() });
+        Self { orders, detached, idle, has_started: AtomicBool::new(false), shared }
+    }
+
+    /// Replaces the listeners. Open connections go on. Starts the thread for the first ones.
     ///
     /// # Errors
     /// Out of threads or file descriptors.
-    pub(crate) fn start(log: &ServerLog) -> io::Result<Self> {
-        let (orders, received) = unbounded_channel();
-        let shared = Arc::new(Shared { servers: Mutex::default(), counts: StreamCounts::default(), log: log.clone() });
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let of_thread = Arc::clone(&shared);
-        std::thread::Builder::new().name("streams".to_owned()).spawn(move || {
-            runtime.block_on(run(received, of_thread));
-        })?;
-        Ok(Self { orders, shared })
+    pub(crate) fn apply(&self, listeners: Vec<StreamListener>) -> io::Result<()> {
+        if !self.has_started() {
+            if listeners.is_empty() {
+                return Ok(());
+            }
+            self.start()?;
+        }
+        // The thread ends after this is dropped.
+        let _ = self.orders.send(StreamOrder::Apply(listeners));
+        Ok(())
     }
 
-    /// Replaces the listeners. Open connections go on.
-    pub(crate) fn apply(&self, listeners: Vec<StreamListener>) {
-        // The thread ends after this is dropped.
-        let _ = self.orders.send(listeners);
+    /// Leaves addresses to workers, until [`Self::apply`] or [`Self::resume`]. Returns when they are free.
+    pub(crate) async fn release(&self, addresses: HashSet<SocketAddr>) {
+        if !self.has_started() || addresses.is_empty() {
+            return;
+        }
+        let (done, is_done) = oneshot::channel();
+        let _ = self.orders.send(StreamOrder::Release { addresses, done });
+        // An error is the end of the sender.
+        let _ = is_done.await;
+    }
+
+    /// Binds released addresses again.
+    pub(crate) fn resume(&self) {
+        let _ = self.orders.send(StreamOrder::Resume);
     }
 
     /// Replaces the servers of a backend. One without servers, such as one that is gone, is forgotten.
@@ -176,12 +205,37 @@ impl StreamProxy {
             servers => drop(self.shared.servers().insert(backend.to_owned(), servers.into())),
         }
     }
+
+    fn has_started(&self) -> bool {
+        self.has_started.load(Ordering::Relaxed)
+    }
+
+    fn start(&self) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
+        std::thread::Builder::new().name("streams".to_owned()).spawn(move || {
+            let inbox = lock(&idle).take();
+            if let Some(inbox) = inbox {
+                runtime.block_on(run(inbox, shared));
+            }
+        })?;
+        self.has_started.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl StreamTaker for StreamProxy {
+    fn take(&self, connection: DetachedConnection) {
+        // Counted before the queue, so that the queue has a limit.
+        if let Some(counted) = self.shared.count() {
+            let _ = self.detached.send((connection, counted));
+        }
+    }
 }
 
 impl Shared {
     fn servers(&self) -> MutexGuard<'_, HashMap<String, Arc<[SocketAddr]>>> {
-        // Each value is replaced as a whole.
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.servers)
     }
 
     /// Counts a connection; `None` above the limit.
@@ -219,20 +273,161 @@ impl Shared {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         None
     }
+
+    fn warn_of_binding(&self, address: SocketAddr, error: &io::Error) {
+        let help = "another program may use the address; the server tries again each second";
+        self.log.warn(event("listener of streams not opened", &[("listen", &address), ("error", error)]), help);
+    }
 }
+
+/// A panic leaves no half-made change of what these locks protect.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Address of a listener; true for datagrams.
+type StreamKey = (SocketAddr, bool);
 
 /// A listener, and the channel for its replacement.
 struct Running {
     current: watch::Sender<Arc<StreamListener>>,
-    /// `None` until its address can be bound.
-    task: Option<JoinHandle<()>>,
+    accepting: Accepting,
+}
+
+/// Origin of a listener's connections.
+enum Accepting {
+    /// A task accepts them.
+    Task(JoinHandle<()>),
+    /// No origin until the address can be bound.
+    Waiting,
+    /// No origin, because the address will be the workers'.
+    Released,
+    /// Workers.
+    Workers,
+}
+
+/// Listeners of the thread.
+struct StreamListeners {
+    running: HashMap<StreamKey, Running>,
+    shared: Arc<Shared>,
+}
+
+async fn run(mut inbox: StreamInbox, shared: Arc<Shared>) {
+    let mut listeners = StreamListeners { running: HashMap::new(), shared };
+    loop {
+        tokio::select! {
+            order = inbox.orders.recv() => match order {
+                Some(StreamOrder::Apply(new)) => listeners.apply(new).await,
+                Some(StreamOrder::Release { addresses, done }) => {
+                    listeners.release(&addresses).await;
+                    drop(done);
+                }
+                Some(StreamOrder::Resume) => listeners.resume(),
+                None => return,
+            },
+            Some((connection, counted)) = inbox.detached.recv() => listeners.start_detached(connection, counted),
+            () = sleep(BIND_INTERVAL), if listeners.has_waiting() => listeners.bind_waiting().await,
+        }
+    }
+}
+
+impl StreamListeners {
+    async fn apply(&mut self, new: Vec<StreamListener>) {
+        let key = |listener: &StreamListener| (listener.address, matches!(listener.kind, StreamKind::Udp(_)));
+        let kept: HashSet<StreamKey> = new.iter().map(key).collect();
+        let gone: Vec<_> = self.running.extract_if(|key, _| !kept.contains(key)).collect();
+        for (_, listener) in gone {
+            listener.accepting.end().await;
+        }
+        for listener in new {
+            let (key, is_shared, listener) = (key(&listener), listener.is_shared, Arc::new(listener));
+            let running = match self.running.entry(key) {
+                Entry::Occupied(known) => {
+                    known.get().current.send_replace(listener);
+                    known.into_mut()
+                }
+                Entry::Vacant(place) => {
+                    place.insert(Running { current: watch::channel(listener).0, accepting: Accepting::Waiting })
+                }
+            };
+            match (&running.accepting, is_shared) {
+                (_, true) => std::mem::replace(&mut running.accepting, Accepting::Workers).end().await,
+                (Accepting::Task(_), false) => {}
+                (_, false) => {
+                    running.accepting = Accepting::Waiting;
+                    if let Err(error) = running.start(key, &self.shared).await {
+                        self.shared.warn_of_binding(key.0, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn release(&mut self, addresses: &HashSet<SocketAddr>) {
+        for (key, running) in &mut self.running {
+            let is_bound = matches!(running.accepting, Accepting::Task(_) | Accepting::Waiting);
+            if is_bound && !key.1 && addresses.contains(&key.0) {
+                std::mem::replace(&mut running.accepting, Accepting::Released).end().await;
+            }
+        }
+    }
+
+    fn resume(&mut self) {
+        let released = self.running.values_mut().filter(|it| matches!(it.accepting, Accepting::Released));
+        released.for_each(|running| running.accepting = Accepting::Waiting);
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.running.values().any(|running| matches!(running.accepting, Accepting::Waiting))
+    }
+
+    async fn bind_waiting(&mut self) {
+        for (key, running) in &mut self.running {
+            if matches!(running.accepting, Accepting::Waiting) {
+                // The first error was logged.
+                let _ = running.start(*key, &self.shared).await;
+            }
+        }
+    }
+
+    /// Starts a connection that a worker has accepted.
+    fn start_detached(&self, connection: DetachedConnection, counted: Counted) {
+        let DetachedConnection { socket, server_name, received, place } = connection;
+        let Ok(client) = TcpStream::from_std(socket.into()) else { return };
+        let Some(listener) = client.local_addr().ok().and_then(|address| self.at(address)) else { return };
+        let shared = Arc::clone(&self.shared);
+        spawn(async move {
+            if let StreamKind::Tls(hosts) = &listener.kind {
+                tls::forward_hello(client, hosts, (&server_name, received), &shared).await;
+            }
+            drop((counted, place));
+        });
+    }
+
+    /// Listener of connections to this address: its own, or that of all addresses.
+    fn at(&self, address: SocketAddr) -> Option<Arc<StreamListener>> {
+        let any: IpAddr = if address.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let of = |address| self.running.get(&(address, false));
+        let found = of(address).or_else(|| of(SocketAddr::new(any, address.port())));
+        found.map(|running| Arc::clone(&running.current.borrow()))
+    }
+}
+
+impl Accepting {
+    /// Ends the task. Its socket is closed then, so that a later listener can have the address.
+    async fn end(self) {
+        if let Self::Task(task) = self {
+            task.abort();
+            let _ = task.await;
+        }
+    }
 }
 
 impl Running {
     /// Binds the address, and accepts connections or datagrams.
-    async fn start(&mut self, (address, is_udp): (SocketAddr, bool), shared: &Arc<Shared>) -> io::Result<()> {
+    async fn start(&mut self, (address, is_udp): StreamKey, shared: &Arc<Shared>) -> io::Result<()> {
         let (receiver, shared) = (self.current.subscribe(), Arc::clone(shared));
-        self.task = Some(match is_udp {
+        self.accepting = Accepting::Task(match is_udp {
             true => spawn(datagrams::serve(UdpSocket::bind(address).await?, receiver, shared)),
             false => spawn(accept(bind(address)?, receiver, shared)),
         });
@@ -240,50 +435,19 @@ impl Running {
     }
 }
 
-async fn run(mut orders: UnboundedReceiver<Vec<StreamListener>>, shared: Arc<Shared>) {
-    let mut running: HashMap<(SocketAddr, bool), Running> = HashMap::new();
-    loop {
-        let is_complete = running.values().all(|listener| listener.task.is_some());
-        let listeners = tokio::select! {
-            listeners = orders.recv() => listeners,
-            () = sleep(BIND_INTERVAL), if !is_complete => {
-                for (key, listener) in running.iter_mut().filter(|(_, listener)| listener.task.is_none()) {
-                    // The first error was logged.
-                    let _ = listener.start(*key, &shared).await;
-                }
-                continue;
-            }
-        };
-        let Some(listeners) = listeners else { return };
-        let is_udp = |listener: &StreamListener| matches!(listener.kind, StreamKind::Udp(_));
-        let wanted: Vec<_> = listeners.iter().map(|listener| (listener.address, is_udp(listener))).collect();
-        let kept: HashSet<_> = wanted.iter().copied().collect();
-        for (_, gone) in running.extract_if(|key, _| !kept.contains(key)) {
-            let Some(task) = gone.task else { continue };
-            task.abort();
-            // Its socket is closed then, so that a later listener can have the address.
-            let _ = task.await;
-        }
-        for (key, listener) in wanted.into_iter().zip(listeners) {
-            let listener = Arc::new(listener);
-            if let Some(known) = running.get(&key) {
-                known.current.send_replace(listener);
-                continue;
-            }
-            let mut new = Running { current: watch::channel(listener).0, task: None };
-            if let Err(error) = new.start(key, &shared).await {
-                shared.warn_of_binding(key.0, &error);
-            }
-            running.insert(key, new);
-        }
-    }
-}
-
-impl Shared {
-    fn warn_of_binding(&self, address: SocketAddr, error: &io::Error) {
-        let help = "another program may use the address; the server tries again each second";
-        self.log.warn(event("listener of streams not opened", &[("listen", &address), ("error", error)]), help);
-    }
+/// Counts of all connections, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounts {
+    /// Connections and clients of UDP at present.
+    pub(crate) open: AtomicUsize,
+    /// Connections and clients of UDP since the start.
+    pub(crate) accepted: AtomicU64,
+    /// Connections that reached no server, or were above a limit.
+    pub(crate) failed: AtomicU64,
+    /// Bytes from clients.
+    pub(crate) bytes_in: AtomicU64,
+    /// Bytes to clients.
+    pub(crate) bytes_out: AtomicU64,
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -327,7 +491,7 @@ mod tests {
 
     #[test]
     fn backends_without_servers_are_forgotten() {
-        let proxy = StreamProxy::start(&ServerLog::stderr(LogLevel::Error)).unwrap();
+        let proxy = StreamProxy::new(&ServerLog::stderr(LogLevel::Error));
         let server = SocketAddr::from(([127, 0, 0, 1], 1));
         for number in 0..100 {
             let name = format!("backend-{number}");

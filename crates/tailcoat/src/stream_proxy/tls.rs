@@ -86,6 +86,16 @@ fn roots(text: &str) -> Result<RootCertStore, String> {
 /// Forwards a connection to the target of its server name. A connection for an unknown name is closed.
 pub(super) async fn forward(mut client: TcpStream, hosts: &HostTable<TlsListener>, shared: &Arc<Shared>) {
     let Ok(Ok((name, hello))) = timeout(HANDSHAKE_TIMEOUT, read_hello(&mut client)).await else { return };
+    forward_hello(client, hosts, (&name, hello), shared).await;
+}
+
+/// Forwards a connection whose ClientHello was read, with its server name.
+pub(super) async fn forward_hello(
+    client: TcpStream,
+    hosts: &HostTable<TlsListener>,
+    (name, hello): (&str, Vec<u8>),
+    shared: &Arc<Shared>,
+) {
     let Some(listener) = hosts.all(name.as_bytes()).next() else { return };
     let Some(target) = listener.targets.all(name.as_bytes()).next() else { return };
     let idle_timeout = target.idle_timeout.unwrap_or(IDLE_TIMEOUT);
@@ -97,7 +107,7 @@ pub(super) async fn forward(mut client: TcpStream, hosts: &HostTable<TlsListener
             }
         }
         Some(tls) => {
-            let Some(config) = tls.find(&name) else { return };
+            let Some(config) = tls.find(name) else { return };
             let client = Replayed { bytes: hello, at: 0, socket: client };
             let handshake = TlsAcceptor::from(Arc::clone(config)).accept(client);
             let Ok(Ok(client)) = timeout(HANDSHAKE_TIMEOUT, handshake).await else { return };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::{Config, ListenerRules, SiteConfig};
-use crate::connection::{Context, Generation, KernelTls, ListenerState, Shares};
+use crate::connection::{Context, Generation, KernelTls, ListenerState, Shares, StreamTaker};
 use crate::handler::{DefaultPages, Encoders, ForwardWorker, SharedSite, WorkerParts, WorkerUpstreams};
 use crate::known_clients::Bans;
 use crate::log::{LogId, LogView, ServerLog};
@@ -63,6 +63,8 @@ pub(crate) struct GenerationPlan {
     pub(crate) has_retired: bool,
     /// Rules for kernel TLS, if it is enabled.
     pub(crate) kernel_tls: Option<KernelTls>,
+    /// Proxy of connections that are not for HTTP.
+    pub(crate) stream_taker: Arc<dyn StreamTaker>,
     /// Access logs, as the worker's recorder needs them.
     pub(crate) logs: LogView,
     /// Banned clients and networks.
@@ -158,6 +160,7 @@ impl GenerationBuilder {
         generation.tells_destinations = tells_destinations;
         generation.wants_fingerprints = config.takes_fingerprints();
         generation.kernel_tls = plan.kernel_tls;
+        generation.stream_taker = Some(Arc::clone(&plan.stream_taker));
         generation.listeners.clone_from(&plan.listeners);
         generation.connections_max = plan.connections_max;
         generation.shares = plan.shares;
