@@ -34,6 +34,7 @@ mod exchange;
 mod exhaustion;
 mod explain;
 mod expressions;
+mod external_auth;
 mod fastcgi;
 mod fastcgi_paths;
 mod fleet;

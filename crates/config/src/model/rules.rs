@@ -331,6 +331,27 @@ pub struct ForwardAuth {
     pub login: Option<Box<Rewrite>>,
     /// Adds `Set-Cookie` of a response that permits the request to the response for the client.
     pub passes_cookies: bool,
+    /// Protocol of the questions.
+    pub protocol: AuthProtocol,
+    /// Bytes of a request's content that the server gets; 0 is none.
+    pub body_bytes_max: u32,
+    /// Names of the fields of requests that the server gets besides `Host` and `Authorization`; none is all.
+    pub asked_fields: Vec<String>,
+}
+
+/// Protocol of the questions to an authentication server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthProtocol {
+    /// A request for each request.
+    #[default]
+    Http,
+    /// Envoy's `ext_authz` over gRPC.
+    Grpc,
+}
+
+impl ForwardAuth {
+    /// Bytes of content that a server can get, at most.
+    pub const BODY_BYTES_MAX: u32 = 1 << 20;
 }
 
 /// A field that is copied from an authentication server's response to the request.

@@ -439,6 +439,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("pass-cookies", ValueKind::Flag),
             property("host", ValueKind::ForwardHost),
             property("timeout", AUTH_TIMEOUT),
+            property("protocol", ValueKind::Choice(AUTH_PROTOCOLS)),
+            property("body-bytes-max", ValueKind::Size { min: 0, max: ForwardAuth::BODY_BYTES_MAX as u64 }),
             WHEN,
         ],
         repeatable: true,
@@ -452,7 +454,11 @@ pub(super) static RULES: &[OptionDefinition] = &[
               gets; `A>B` copies field `A` to field `B`. The first is the user of logs, `{user}` and `REMOTE_USER`. \
               Clients cannot send these fields to any path of the site. `login` redirects clients there instead of \
               a 401, with the placeholders of `redirect`. `host` sets `Host`, as in `forward`. `pass-cookies=on` adds the cookies of a 2xx response to the client's response. The first \
-              `forward-auth` that matches a path counts; `off` as the server means that none is asked. `cache` \
+              `forward-auth` that matches a path counts; `off` as the server means that none is asked. \
+              `body-bytes-max` (default 0) lets the server have the first bytes of the request's body, with the method of the \
+              request; the request waits for them. `protocol=\"grpc\"` asks by Envoy's `ext_authz` over gRPC instead, at \
+              an `h2c://` or `https://` address: the decision then names the fields that requests get, lose, and \
+              that responses get. `uri`, `copy-headers` and `pass-cookies` have no effect. `cache` \
               stores a response for these paths only if it has `public` or `s-maxage`, and separately for each set of \
               copied values.",
         example: r#"forward-auth "/app/*" "http://127.0.0.1:9091" uri="/api/authz/forward-auth" copy-headers="Remote-User Remote-Groups""#,
@@ -567,6 +573,8 @@ const WHEN: Parameter = property("when", ValueKind::Condition(Place::Guard));
 /// Time limit of an authentication server.
 const AUTH_TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(600) };
 
+const AUTH_PROTOCOLS: &[&str] = &["http", "grpc"];
+
 const SATISFY: &[&str] = &["all", "any"];
 
 const ACTIONS: &[&str] = &["set", "add", "default"];
@@ -620,6 +628,12 @@ fn forward_auth(upstream: String, values: &Values) -> ForwardAuth {
         target: values.text("uri").unwrap_or_else(|| "/".into()),
         copies: values.field_copies("copy-headers").unwrap_or_default(),
         passes_cookies: values.flag("pass-cookies").unwrap_or(false),
+        protocol: match values.text("protocol").as_deref() {
+            Some("grpc") => AuthProtocol::Grpc,
+            _ => AuthProtocol::Http,
+        },
+        body_bytes_max: values.integer("body-bytes-max"),
+        asked_fields: Vec::new(),
     }
 }
 

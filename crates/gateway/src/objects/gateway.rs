@@ -303,6 +303,7 @@ pub(crate) struct ExternalAuthSpec {
     pub(crate) protocol: String,
     pub(crate) backend_ref: BackendRefSpec,
     pub(crate) http: Option<AuthConfig>,
+    pub(crate) grpc: Option<AuthConfig>,
     pub(crate) forward_body: Option<ForwardBody>,
 }
 

@@ -154,28 +154,28 @@ fn mirror(scope: &mut RuleScope<'_, '_>, spec: &MirrorSpec) -> Option<Filter> {
 }
 
 fn external_auth(scope: &mut RuleScope<'_, '_>, spec: &ExternalAuthSpec) -> Result<Filter, Failed> {
-    // Requests must not pass without a decision of the server: they are answered with 500.
-    let unsupported = |reason, message: &str| Err(Failed::Unresolved((reason, message.to_owned())));
-    if spec.protocol == "GRPC" {
-        return unsupported("UnsupportedProtocol", "external authorization over gRPC is not supported; use HTTP");
-    }
-    if spec.forward_body.as_ref().is_some_and(|body| body.max_size > 0) {
-        let message = "the authorization server gets no content of requests; remove forwardBody";
-        return unsupported("UnsupportedValue", message);
-    }
-    let Some(backend) = scope.side_backend(&spec.backend_ref, false) else {
+    let is_grpc = match spec.protocol.as_str() {
+        "HTTP" => false,
+        "GRPC" => true,
+        // Requests must not pass without a decision of the server: they are answered with 500.
+        other => {
+            let message = format!("external authorization over {other} is not supported; use HTTP or GRPC");
+            return Err(Failed::Unresolved(("UnsupportedProtocol", message)));
+        }
+    };
+    let Some(backend) = scope.side_backend(&spec.backend_ref, is_grpc) else {
         let unresolved = scope.unresolved.clone();
         return Err(Failed::Unresolved(unresolved.unwrap_or(("BackendNotFound", String::new()))));
     };
-    let config = spec.http.as_ref();
+    let config = if is_grpc { spec.grpc.as_ref() } else { spec.http.as_ref() };
     let path = config.map(|config| config.path.clone()).unwrap_or_default();
     Ok(Filter::ExternalAuth(ExternalAuth {
         backend,
-        kind: ExternalAuthKind::Http(path),
+        kind: if is_grpc { ExternalAuthKind::Grpc } else { ExternalAuthKind::Http(path) },
         request_headers: config.map(|config| config.allowed_headers.clone()).unwrap_or_default(),
         response_headers: config.map(|config| config.allowed_response_headers.clone()).unwrap_or_default(),
         login: None,
-        body_bytes_max: 0,
+        body_bytes_max: spec.forward_body.as_ref().map_or(0, |body| body.max_size),
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use routes::{BackendProtocol, Filter, PathMatch, PathRewrite};
+use routes::{BackendProtocol, ExternalAuthKind, Filter, PathMatch, PathRewrite};
 use serde_json::{Value, json};
 
 use super::{Addresses, ChangedObjects, FEATURES, Frame, ResourceTranslator, Translation};
@@ -520,8 +520,7 @@ fn wrong_routes() {
         json!({"filters": [{"type": "ExternalAuth", "externalAuth": auth}]})
     };
     for (case, accepted, resolved) in [
-        (auth("GRPC", 0), "True Accepted", "False UnsupportedProtocol"),
-        (auth("HTTP", 9), "True Accepted", "False UnsupportedValue"),
+        (auth("SMTP", 0), "True Accepted", "False UnsupportedProtocol"),
         (path("RegularExpression", "("), "False UnsupportedValue", "True ResolvedRefs"),
         (path("RegularExpression", "(a{1000}){1000}"), "False UnsupportedValue", "True ResolvedRefs"),
         (path("Other", "/"), "False UnsupportedValue", "True ResolvedRefs"),
@@ -551,6 +550,38 @@ fn wrong_routes() {
     let mut objects = Objects::default();
     assert!(objects.insert(Kind::HttpRoute, json!({"metadata": {"name": "a"}, "spec": {"rules": 1}})).is_err());
     assert!(objects.http_routes.is_empty());
+}
+
+#[test]
+fn external_authorization() {
+    for (protocol, expect) in [("HTTP", ExternalAuthKind::Http("/check".into())), ("GRPC", ExternalAuthKind::Grpc)] {
+        let config = json!({"path": "/check", "allowedHeaders": ["x-user"], "allowedResponseHeaders": ["x-name"]});
+        let filter = json!({"type": "ExternalAuth", "externalAuth": {
+            "protocol": protocol, "backendRef": {"name": "infra-backend-v1", "port": 8080},
+            protocol.to_lowercase(): config, "forwardBody": {"maxSize": 9},
+        }});
+        let route = json!({
+            "metadata": {"name": "auth", "namespace": INFRA},
+            "spec": {"parentRefs": [{"name": "same-namespace"}], "rules": [{
+                "filters": [filter], "backendRefs": [{"name": "infra-backend-v2", "port": 8080}],
+            }]},
+        });
+        let mut objects = read(&["base", "httproute-weight"]);
+        objects.insert(Kind::HttpRoute, route).unwrap();
+        let after = run(&objects, &BTreeMap::new());
+        assert_eq!(condition(&after, &format!("HTTPRoute {INFRA}/auth"), "ResolvedRefs"), "True ResolvedRefs");
+        let (_, route) =
+            after.snapshot.routes.iter().find(|(name, _)| name.starts_with(&format!("{INFRA}/auth "))).unwrap();
+        let [Filter::ExternalAuth(auth)] = route.rules[0].filters.as_slice() else { panic!("{route:?}") };
+        assert_eq!((&auth.kind, auth.body_bytes_max), (&expect, 9));
+        assert_eq!(
+            (&auth.request_headers[..], &auth.response_headers[..]),
+            (&["x-user".to_owned()][..], &["x-name".to_owned()][..])
+        );
+        let backend = &after.snapshot.backends[&auth.backend];
+        let is_http2 = backend.protocol == BackendProtocol::Http2;
+        assert_eq!(is_http2, protocol == "GRPC", "{backend:?}");
+    }
 }
 
 #[test]

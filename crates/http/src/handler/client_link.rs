@@ -54,6 +54,8 @@ struct ClientLinkState {
     replacement: Option<(Vec<u8>, usize)>,
     /// Charge for the replacement.
     replacement_charge: Option<Charge>,
+    /// Content that was taken and put back, and the number of bytes taken again; other content follows it.
+    put_back: Option<(Vec<u8>, usize, Charge)>,
     /// Content received before the request is forwarded; the client's further content follows it.
     buffered: Option<Box<Spool>>,
     is_complete: bool,
@@ -285,6 +287,16 @@ impl ClientLink {
         (state.replacement, state.replacement_charge) = (Some((content, 0)), charge);
     }
 
+    /// Puts content back that was taken from the beginning, so that the next handler takes it.
+    pub fn put_back(&self, content: Vec<u8>) {
+        let charge = self.holder().charge(content.capacity());
+        let mut state = self.state.borrow_mut();
+        state.has_been_read = false;
+        if !content.is_empty() {
+            state.put_back = Some((content, 0, charge));
+        }
+    }
+
     /// Authenticated user, if authentication was required.
     pub fn user(&self) -> Option<&[u8]> {
         self.user.get().map(|user| &**user)
@@ -366,6 +378,16 @@ impl ClientLink {
             }
             return result;
         }
+        if let Some((content, taken, _)) = &mut state.put_back {
+            let result = take(task, &content[*taken..]);
+            if let Poll::Ready(Ok(count)) = result {
+                *taken += count;
+                if *taken == content.len() {
+                    state.put_back = None;
+                }
+            }
+            return result;
+        }
         if let Some(spool) = &mut state.buffered {
             let bytes = ready!(spool.poll_peek(task))?;
             if !bytes.is_empty() {
@@ -403,7 +425,7 @@ impl ClientLink {
             Some((content, taken)) => *taken == content.len(),
             None => {
                 let is_drained = state.buffered.as_ref().is_none_or(|spool| spool.is_drained());
-                state.is_complete && state.unread.is_empty() && is_drained
+                state.is_complete && state.unread.is_empty() && state.put_back.is_none() && is_drained
             }
         }
     }
@@ -648,6 +670,36 @@ mod tests {
             assert_eq!(taken, expect);
         }
         assert!(link.is_at_end() && !link.wants_content());
+    }
+
+    #[test]
+    fn content_that_is_put_back_is_taken_again() {
+        let task = &mut Task::from_waker(Waker::noop());
+        let link = ClientLink::new(BodyFraming::Length(6), 6);
+        let take = |most: usize| {
+            let task = &mut Task::from_waker(Waker::noop());
+            let mut taken = Vec::new();
+            let result = link.poll_take(task, |_, bytes| {
+                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
+                Poll::Ready(Ok(taken.len()))
+            });
+            (result.is_ready(), taken)
+        };
+        link.supply(b"abcd".to_vec(), 0..4, task);
+        assert_eq!(take(3), (true, b"abc".to_vec()));
+        link.put_back(b"abc".to_vec());
+        assert!(link.can_rewind() && !link.is_at_end() && !link.is_received());
+        link.reclaim();
+        for expect in [&b"ab"[..], b"c", b"d"] {
+            assert_eq!(take(2), (true, expect.to_vec()));
+        }
+        assert_eq!(take(2), (false, vec![]));
+        link.supply(b"ef".to_vec(), 0..2, task);
+        link.complete(None, task);
+        assert_eq!(take(9), (true, b"ef".to_vec()));
+        assert!(link.is_at_end());
+        link.put_back(Vec::new());
+        assert_eq!(take(9), (true, vec![]));
     }
 
     #[test]

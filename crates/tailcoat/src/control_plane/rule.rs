@@ -13,9 +13,9 @@ use routes::{
 use wire::http::Status;
 
 use crate::config::{
-    self, Buffering, FieldAction, FieldCopy, FieldEdit, ForwardAuth, ForwardAuthRule, ForwardConfig, ForwardHost,
-    HandlerConfig, Mirror, OriginPattern, PathPattern, Regex, RespondConfig, Retry, RouteConfig, RuleConditions,
-    SiteConfig, Template, TemplatePiece, Tls, UpstreamConfig, check_bytes, is_own_request_field,
+    self, AuthProtocol, Buffering, FieldAction, FieldCopy, FieldEdit, ForwardAuth, ForwardAuthRule, ForwardConfig,
+    ForwardHost, HandlerConfig, Mirror, OriginPattern, PathPattern, Regex, RespondConfig, Retry, RouteConfig,
+    RuleConditions, SiteConfig, Template, TemplatePiece, Tls, UpstreamConfig, check_bytes, is_own_request_field,
 };
 
 /// Time limit for `0`, which is none.
@@ -344,12 +344,14 @@ fn login_pieces(url: &str) -> Vec<TemplatePiece> {
 }
 
 fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAuthRule, String> {
-    let ExternalAuthKind::Http(target) = &auth.kind else {
-        return Err("external authorization over gRPC is not supported".to_owned());
+    let body_bytes_max = u32::try_from(auth.body_bytes_max).ok().filter(|bytes| *bytes <= ForwardAuth::BODY_BYTES_MAX);
+    let body_bytes_max = body_bytes_max.ok_or_else(|| {
+        format!("an authorization server gets at most {} bytes of content", ForwardAuth::BODY_BYTES_MAX)
+    })?;
+    let (protocol, target) = match &auth.kind {
+        ExternalAuthKind::Http(target) => (AuthProtocol::Http, target.clone()),
+        ExternalAuthKind::Grpc => (AuthProtocol::Grpc, String::new()),
     };
-    if auth.body_bytes_max > 0 {
-        return Err("external authorization gets no content of requests".to_owned());
-    }
     if !(place.is_backend)(&auth.backend) {
         return Err(format!("the backend {} of the external authorization is unknown", auth.backend));
     }
@@ -361,10 +363,13 @@ fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAut
     let copy = |name: &String| FieldCopy { from: name.clone(), to: name.clone() };
     let auth = ForwardAuth {
         forward: Box::new(forward),
-        target: target.clone(),
+        target,
         copies: auth.response_headers.iter().map(copy).collect(),
         login,
         passes_cookies: true,
+        protocol,
+        body_bytes_max,
+        asked_fields: auth.request_headers.clone(),
     };
     Ok(ForwardAuthRule { path: PathPattern::Any, when: None, auth: Some(auth) })
 }

@@ -6,6 +6,7 @@ mod client_fields;
 mod content;
 mod drain;
 mod exchange;
+mod ext_authz;
 mod grpc;
 mod http2_content;
 mod internal_redirect;

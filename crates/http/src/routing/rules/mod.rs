@@ -526,13 +526,15 @@ impl Rules {
                 return RuleDecision::Answer(self.to_login(rule, response, routed));
             }
         };
-        if let Some(user) = permission.fields.first().filter(|user| !user.value.is_empty()) {
+        let user = permission.fields.first().filter(|user| permission.names_user && !user.value.is_empty());
+        if let Some(user) = user {
             passage.visit.name_user(&user.value);
             passage.visit.sign_in();
         }
         let state = passage.state_mut();
         state.authorized.push(rule);
         state.identity.extend(permission.fields);
+        state.unidentified.extend(permission.removed);
         state.cookies.extend(permission.cookies);
         self.go_on(passage, routed)
     }
@@ -570,7 +572,7 @@ impl Rules {
         let mut changes: Vec<_> = match state.is_changed {
             // The handler that changed the request has received the fields, and may have changed them.
             true => Vec::new(),
-            false => self.identity_names().map(withheld).collect(),
+            false => self.identity_names().chain(state.unidentified.iter().map(String::as_str)).map(withheld).collect(),
         };
         changes.extend(state.identity.iter().filter(|field| !field.value.is_empty()).cloned());
         let (mut head, bytes) = identified_request(&routed.request, &changes, &state.identity);
@@ -582,7 +584,10 @@ impl Rules {
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
         if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty() || !self.auths.is_empty()) {
             let edited = self.request_fields.iter().map(|edit| edit.name.as_str());
-            link.forbid_trailers(edited.chain(self.identity_names()));
+            let state = passage.state();
+            let set = state.identity.iter().map(|field| field.name.as_str());
+            let removed = state.unidentified.iter().map(String::as_str);
+            link.forbid_trailers(edited.chain(self.identity_names()).chain(set).chain(removed));
         }
         let identified = self.identify(passage, routed);
         let Some((head, bytes)) = &identified else { return self.edit(passage, routed) };

@@ -30,7 +30,9 @@ pub(super) struct PassageState {
     pub(super) authorized: Vec<usize>,
     /// Fields that authentication servers have given the request.
     pub(super) identity: Vec<FieldChange>,
-    /// Cookies of authentication servers for the response.
+    /// Names of fields that the request loses because authentication servers say so.
+    pub(super) unidentified: Vec<String>,
+    /// Cookies and other fields of authentication servers for the response.
     pub(super) cookies: Vec<FieldChange>,
     /// True if all handlers declined and the request was rewritten after that.
     pub(super) is_last: bool,
@@ -51,6 +53,7 @@ impl PassageState {
             asked: Vec::new(),
             authorized: Vec::new(),
             identity: Vec::new(),
+            unidentified: Vec::new(),
             cookies: Vec::new(),
             is_last: false,
             is_redirected: false,
