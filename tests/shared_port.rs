@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use routes::{BackendRef, Certificate, Change, Listener, Protocol, Route, Rule, Snapshot, StreamRoute};
+use routes::{Backend, BackendRef, Certificate, Change, Listener, Protocol, Route, Rule, Snapshot, StreamRoute};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ use crate::support::port::free_port;
 use crate::support::tls::{self, TestCa, TlsStream};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::waiting::{eventually, eventually_some};
-use crate::support::{PATIENCE, TestServer};
+use crate::support::{PATIENCE, TestServer, read_all};
 
 /// Names of the listeners, of HTTPS first.
 const NAMES: [&str; 3] = ["www.example", "pass.example", "end.example"];
@@ -26,6 +26,8 @@ struct SharedPort {
     controlled: Controlled,
     snapshot: Snapshot,
     client: Arc<ClientConfig>,
+    /// Address of the sites in the configuration.
+    status_address: SocketAddr,
     /// Server that has a certificate of its own.
     _passed: (TestServer, TempDir),
 }
@@ -66,8 +68,9 @@ impl SharedPort {
             snapshot.stream_routes.insert(listener.into(), route);
         }
         let mut controlled = Controlled::start_in(tempfile::tempdir().unwrap(), options);
+        let status_address = controlled.server.address;
         controlled.server.address = ([127, 0, 0, 1], port).into();
-        Self { controlled, snapshot, client: Arc::new(authority.client(None)), _passed: passed }
+        Self { status_address, controlled, snapshot, client: Arc::new(authority.client(None)), _passed: passed }
     }
 
     fn address(&self) -> SocketAddr {
@@ -173,6 +176,44 @@ fn forwarded_connections_count_as_the_clients() {
     assert!(port.connect("www.example").is_err());
     drop((again, open));
     eventually("all places are free", || port.is_served("www.example"));
+}
+
+#[test]
+fn connections_are_counted_by_listener_and_backend() {
+    let site = "site \"status.example\" {\n listen \"127.0.0.1:0\"\n metrics \"/metrics\"\n}\n";
+    let mut port = SharedPort::start(site);
+    let status = port.status_address;
+    port.send();
+    assert!(["pass.example", "end.example", "end.example"].iter().all(|name| port.is_served(name)));
+    // A name of the listener that no route has, and a backend without servers.
+    let mut route = port.snapshot.stream_routes["end"].clone();
+    route.backends = vec![BackendRef::new("none", 1)];
+    let change = Change {
+        backends: [("none".to_owned(), Some(Backend::default()))].into(),
+        stream_routes: [("end".to_owned(), Some(route)), ("pass".to_owned(), None)].into(),
+        ..Change::default()
+    };
+    assert!(port.controlled.change(change).errors.is_empty());
+    assert!(!port.is_served("end.example") && !port.is_served("pass.example"));
+    let metrics = || {
+        let mut stream = TcpStream::connect(status).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: status.example\r\nConnection: close\r\n\r\n").unwrap();
+        read_all(&mut stream)
+    };
+    eventually("all have ended", || metrics().contains("tailcoat_stream_open{listener=\"end\"} 0"));
+    let metrics = metrics();
+    for line in [
+        "tailcoat_stream_connections_total{listener=\"end\"} 3",
+        "tailcoat_stream_connections_total{listener=\"pass\"} 1",
+        "tailcoat_stream_failures_total{listener=\"end\"} 1",
+        "tailcoat_stream_transferred_bytes_total{listener=\"end\",direction=\"received\"} 10",
+        "tailcoat_stream_transferred_bytes_total{listener=\"end\",direction=\"sent\"} 10",
+        "tailcoat_stream_backend_connections_total{backend=\"echo\"} 2",
+        "tailcoat_stream_backend_open{backend=\"passed\"} 0",
+        "tailcoat_stream_rejections_total{reason=\"server-name\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
     BotKind, CacheResult, ChallengeResult, Counter, Eviction, FtpDirection, FtpMetrics, HandlerKind, HistogramCounts,
-    HolderCount, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics, ShedReason, StatusClass, VersionKind,
-    WorkerMetrics, WorkerReport,
+    HolderCount, Inquiry, Limit, Metrics, ModuleFailure, ModuleMetrics, ShedReason, StatusClass, StreamMetrics,
+    StreamRejection, StreamReport, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::shared_cache::SharedCache;
@@ -23,8 +23,8 @@ use crate::status::{
     BotCount, BufferStatus, CacheResultCount, CertificateStatus, ClientMemoryStatus, DiscoveryStatus, DiskCacheStatus,
     EvictionCount, FtpStatus, FtpTransferCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
     ObjectCacheStatus, OverloadStatus, PlaceStatus, ProcessStatus, ProgramStatus, QuicStatus, RequestCount,
-    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, TlsStatus, UpstreamStatus,
-    WorkerStatus,
+    ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus, StreamRejectionCount, StreamStatus,
+    StreamsStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use crate::tls::SiteTls;
 use crate::traces::SpanCounts;
@@ -68,6 +68,8 @@ pub struct StatusSources {
     pub server_log: Option<ServerLog>,
     /// Counts of spans, if traces are on.
     pub span_counts: Option<Arc<SpanCounts>>,
+    /// Counts of connections and datagrams of other protocols.
+    pub streams: Option<Arc<StreamMetrics>>,
     /// Channels to the workers, with their numbers.
     pub inquiries: Vec<(usize, UnboundedSender<Inquiry>)>,
 }
@@ -144,6 +146,7 @@ impl Observer {
             let (memory_bytes, file_bytes) = (spools.memory_bytes(), spools.file_bytes());
             status.buffers = BufferStatus { memory_bytes, memory_bytes_max, file_bytes, file_bytes_max };
         }
+        status.streams = sources.streams.as_ref().and_then(|streams| stream_status(streams));
         if let Some(store) = &sources.store {
             status.object_cache = cache_status(store);
         }
@@ -222,6 +225,25 @@ fn most_urgent(mut certificates: Vec<CertificateStatus>) -> Vec<CertificateStatu
 }
 
 /// Asks all workers at once, and waits for all replies together.
+/// Counts of other protocols; `None` if there is no listener for them, and was none.
+fn stream_status(metrics: &StreamMetrics) -> Option<StreamsStatus> {
+    let status = |(name, report): (String, StreamReport)| {
+        let StreamReport { open, connections, failures, received_bytes, sent_bytes } = report;
+        StreamStatus { name, open, connections, failures, received_bytes, sent_bytes }
+    };
+    let (listeners, backends) = (metrics.listeners(), metrics.backends());
+    let is_used = !listeners.is_empty() || !backends.is_empty();
+    let rejections = StreamRejection::ALL
+        .into_iter()
+        .map(|reason| StreamRejectionCount { reason: reason.label().to_owned(), count: metrics.rejections(reason) });
+    is_used.then(|| StreamsStatus {
+        open: metrics.open(),
+        rejections: rejections.collect(),
+        listeners: listeners.into_iter().map(status).collect(),
+        backends: backends.into_iter().map(status).collect(),
+    })
+}
+
 async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: usize) -> Vec<Option<WorkerReport>> {
     let asked: Vec<_> = inquiries
         .iter()

@@ -288,6 +288,7 @@ impl Server {
     /// Gives the observer, which `tailcoat status` reads, the present parts of the server.
     fn apply_to_observer(&self) {
         self.lasting.observer.apply(StatusSources {
+            streams: Some(Arc::clone(self.lasting.streams.metrics())),
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),

@@ -11,6 +11,7 @@ mod kind;
 mod module;
 mod names;
 mod report;
+mod streams;
 mod worker;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;
 use names::Names;
 pub use report::{HolderCount, Inquiry, LiveFtpSession, LiveRequest, REQUESTS_REPORTED_MAX, StageCounts, WorkerReport};
+pub use streams::{StreamCounts, StreamMetrics, StreamRejection, StreamReport};
 pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, WorkerMetrics};
 
 /// Counters of all workers. They live as long as the process: a restarted worker, or a site in a new configuration,

@@ -9,7 +9,7 @@ pub use model::{
     DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount, InstanceStatus, LimitCount, LogStatus,
     ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus,
     RequestCount, ServerStatus, SharedCacheStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, StoreStatus,
-    TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    StreamRejectionCount, StreamStatus, StreamsStatus, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;

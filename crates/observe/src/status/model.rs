@@ -78,6 +78,50 @@ pub struct StatusReport {
     pub requests: Vec<LiveRequest>,
     /// FTP sessions and their transfers.
     pub ftp: FtpStatus,
+    /// Connections and datagrams of other protocols, if there are listeners for them.
+    pub streams: Option<StreamsStatus>,
+}
+
+/// Connections and datagrams that are forwarded: those of TLS by server name, TCP and UDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamsStatus {
+    /// Open connections, and clients of UDP.
+    pub open: u64,
+    /// Connections that were closed before they had a listener.
+    pub rejections: Vec<StreamRejectionCount>,
+    /// Listeners of the controller.
+    pub listeners: Vec<StreamStatus>,
+    /// Backends that had a connection.
+    pub backends: Vec<StreamStatus>,
+}
+
+/// Connections of a listener, or to the servers of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamStatus {
+    /// Name that the controller has given it.
+    pub name: String,
+    /// Open connections, and clients of UDP.
+    pub open: u64,
+    /// Connections and clients of UDP since the start.
+    pub connections: u64,
+    /// Connections that reached no server.
+    pub failures: u64,
+    /// Bytes from clients.
+    pub received_bytes: u64,
+    /// Bytes to clients.
+    pub sent_bytes: u64,
+}
+
+/// Connections that were closed for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamRejectionCount {
+    /// `limit`, `client-hello` or `server-name`.
+    pub reason: String,
+    /// Number of connections.
+    pub count: u64,
 }
 
 /// Store that instances share.

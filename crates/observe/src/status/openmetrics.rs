@@ -5,8 +5,8 @@
 use std::fmt::{Display, Write};
 
 use super::model::{
-    CertificateStatus, DiscoveryStatus, FtpStatus, SharedCacheStatus, StatusReport, StoreStatus, TimesStatus,
-    UpstreamStatus,
+    CertificateStatus, DiscoveryStatus, FtpStatus, SharedCacheStatus, StatusReport, StoreStatus, StreamsStatus,
+    TimesStatus, UpstreamStatus,
 };
 
 /// Format of the metrics.
@@ -59,6 +59,7 @@ pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
     write_upstreams(status, &mut text);
     write_discovery(&status.upstreams, &mut text);
     status.store.iter().for_each(|store| write_store(store, &mut text));
+    status.streams.iter().for_each(|streams| write_streams(streams, &mut text));
     if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
     }
@@ -305,6 +306,47 @@ fn write_ftp(ftp: &FtpStatus, text: &mut Text) {
     text.counter("tailcoat_ftp_transferred_bytes", "Bytes of files and listings over FTP.");
     for (direction, count) in [("sent", ftp.sent_bytes), ("received", ftp.received_bytes)] {
         text.sample("_total", &[("direction", &direction)], count);
+    }
+}
+
+fn write_streams(streams: &StreamsStatus, text: &mut Text) {
+    text.counter("tailcoat_stream_rejections", "Connections closed before they had a listener, by reason.");
+    for rejections in &streams.rejections {
+        text.sample("_total", &[("reason", &rejections.reason)], rejections.count);
+    }
+    let families = [
+        ("listener", &streams.listeners, ["tailcoat_stream_open", "tailcoat_stream_connections"]),
+        ("backend", &streams.backends, ["tailcoat_stream_backend_open", "tailcoat_stream_backend_connections"]),
+    ];
+    for (label, all, [open, connections]) in families {
+        text.gauge(open, "Open connections of TLS and TCP, and clients of UDP.");
+        for stream in all.iter().take(SERVERS_MAX) {
+            text.sample("", &[(label, &stream.name)], stream.open);
+        }
+        text.counter(connections, "Connections of TLS and TCP, and clients of UDP.");
+        for stream in all.iter().take(SERVERS_MAX) {
+            text.sample("_total", &[(label, &stream.name)], stream.connections);
+        }
+    }
+    let families = [
+        ("listener", &streams.listeners, ["tailcoat_stream_failures", "tailcoat_stream_transferred_bytes"]),
+        (
+            "backend",
+            &streams.backends,
+            ["tailcoat_stream_backend_failures", "tailcoat_stream_backend_transferred_bytes"],
+        ),
+    ];
+    for (label, all, [failures, transferred]) in families {
+        text.counter(failures, "Connections that reached no server.");
+        for stream in all.iter().take(SERVERS_MAX) {
+            text.sample("_total", &[(label, &stream.name)], stream.failures);
+        }
+        text.counter(transferred, "Bytes of forwarded connections, by direction as clients see it.");
+        for stream in all.iter().take(SERVERS_MAX) {
+            for (direction, bytes) in [("received", stream.received_bytes), ("sent", stream.sent_bytes)] {
+                text.sample("_total", &[(label, &stream.name), ("direction", &direction)], bytes);
+            }
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use super::certificates::distance;
 use crate::metrics::StageCounts;
 use crate::status::{
-    CertificateStatus, DiscoveryStatus, ModuleStatus, StatusReport, StoreStatus, TimesStatus, UpstreamStatus,
+    CertificateStatus, DiscoveryStatus, ModuleStatus, StatusReport, StoreStatus, StreamsStatus, TimesStatus,
+    UpstreamStatus,
 };
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
@@ -47,6 +48,10 @@ pub(super) fn overview(
         lines.push(String::new());
         lines.extend(instances(store));
     }
+    if let Some(streams) = &status.streams {
+        lines.push(String::new());
+        lines.extend(streams_of(streams));
+    }
     if !status.modules.is_empty() {
         lines.push(String::new());
         lines.extend(view.modules());
@@ -79,6 +84,26 @@ fn instances(store: &StoreStatus) -> Vec<String> {
             instance.name, instance.version
         )
     }));
+    lines
+}
+
+/// Listeners and backends of other protocols than HTTP.
+fn streams_of(streams: &StreamsStatus) -> Vec<String> {
+    let rejected: u64 = streams.rejections.iter().map(|rejections| rejections.count).sum();
+    let mut lines = vec![format!("streams     {} open   {rejected} rejected", streams.open)];
+    for (kind, all) in [("listener", &streams.listeners), ("backend", &streams.backends)] {
+        lines.extend(all.iter().map(|stream| {
+            format!(
+                "  {kind:<8}  {}: {} open, {} connections, {} failed, {} received, {} sent",
+                stream.name,
+                stream.open,
+                stream.connections,
+                stream.failures,
+                bytes(stream.received_bytes),
+                bytes(stream.sent_bytes)
+            )
+        }));
+    }
     lines
 }
 

@@ -31,14 +31,16 @@ pub(super) fn stream_listeners(
                 fail("listener", name, format!("a listener for HTTP has {address}"));
                 continue;
             }
-            let known = found.remove(&(address, is_udp)).map(|known| known.kind);
-            let (kind, fault) = with_listener(known, listener, of_listener, &mut fail);
-            if let Some(reason) = fault {
-                fail("listener", name, reason);
+            let known = found.remove(&(address, is_udp));
+            let (known, mut names) = known.map_or((None, Vec::new()), |known| (Some(known.kind), known.names));
+            let (kind, fault) = with_listener(known, (name, listener), of_listener, &mut fail);
+            match fault {
+                Some(reason) => fail("listener", name, reason),
+                None => names.push(name.clone()),
             }
             if let Some(kind) = kind {
                 let is_shared = has_https.is_some();
-                found.insert((address, is_udp), StreamListener { address, kind, is_shared });
+                found.insert((address, is_udp), StreamListener { address, kind, names, is_shared });
             }
         }
     }
@@ -70,7 +72,7 @@ fn attached<'a>(snapshot: &'a Snapshot, fail: &mut impl FnMut(&str, &str, String
 /// Adds a listener to what its address has already; returns the reason why it cannot be added, if there is one.
 fn with_listener(
     known: Option<StreamKind>,
-    listener: &Listener,
+    (listener_name, listener): (&str, &Listener),
     routes: &[(&str, &StreamRoute)],
     fail: &mut impl FnMut(&str, &str, String),
 ) -> (Option<StreamKind>, Option<String>) {
@@ -81,7 +83,8 @@ fn with_listener(
         Some(kind) => return (Some(kind), Some(other())),
         None if is_tls => routes::HostTable::default(),
         None => {
-            let oldest = routes.first().map_or_else(StreamTarget::default, |(_, route)| target_of(route));
+            let oldest = routes.first().map(|(_, route)| target_of(listener_name, route));
+            let oldest = oldest.unwrap_or_else(|| StreamTarget::new(listener_name));
             for (name, _) in routes.iter().skip(1) {
                 fail("stream-route", name, "an older route has the connections of the listener".to_owned());
             }
@@ -113,15 +116,15 @@ fn with_listener(
         }
         // The oldest route has the connections of a name.
         for hostname in names.into_iter().filter(|hostname| taken.insert(*hostname)) {
-            *of_listener.targets.value(hostname) = target_of(route);
+            *of_listener.targets.value(hostname) = target_of(listener_name, route);
         }
     }
     *hosts.value(listener.hostname.as_deref()) = of_listener;
     (Some(StreamKind::Tls(hosts)), None)
 }
 
-fn target_of(route: &StreamRoute) -> StreamTarget {
-    let mut target = StreamTarget::default();
+fn target_of(listener: &str, route: &StreamRoute) -> StreamTarget {
+    let mut target = StreamTarget::new(listener);
     route.backends.iter().for_each(|backend| target.push(backend.weight, &backend.backend));
     target.idle_timeout = route.idle_timeout_ms.map(Duration::from_millis);
     target

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tokio::task::{AbortHandle, spawn};
 use tokio::time::{Instant, interval, timeout};
 
 use super::{Counted, Shared, StreamKind, StreamListener, StreamTarget, UDP_CLIENTS_MAX, UDP_IDLE_TIMEOUT};
+use crate::metrics::StreamRejection;
 
 /// Bytes of a datagram, at most.
 const DATAGRAM_BYTES_MAX: usize = 0xffff;
@@ -22,6 +22,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// A client with its socket to a server.
 struct UdpClient {
     socket: Arc<UdpSocket>,
+    /// Gone when the task that returns responses has ended.
+    counted: Weak<Counted>,
     /// Last datagram of the client, for the task that returns responses.
     heard: watch::Sender<Instant>,
     responses: AbortHandle,
@@ -63,8 +65,10 @@ pub(super) async fn serve(socket: UdpSocket, current: watch::Receiver<Arc<Stream
             }
         };
         client.heard.send_replace(Instant::now());
-        if client.socket.send(&buffer[..length]).await.is_ok() {
-            shared.counts.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
+        if client.socket.send(&buffer[..length]).await.is_ok()
+            && let Some(counted) = client.counted.upgrade()
+        {
+            counted.on_bytes(length as u64, 0);
         }
     }
 }
@@ -77,21 +81,25 @@ async fn open(
     count: usize,
     shared: &Arc<Shared>,
 ) -> Option<UdpClient> {
-    let server = shared.servers_of(target).into_iter().next();
-    let counted = shared.count().filter(|_| count < UDP_CLIENTS_MAX);
-    let (Some(server), Some(counted)) = (server, counted) else {
-        shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+    if count >= UDP_CLIENTS_MAX {
+        shared.metrics.reject(StreamRejection::Limit);
+        return None;
+    }
+    let mut counted = shared.count()?;
+    let Some(server) = shared.servers_of(target, &mut counted).into_iter().next() else {
+        counted.fail();
         return None;
     };
+    let counted = Arc::new(counted);
     let any: SocketAddr =
         if server.is_ipv6() { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
     let socket = Arc::new(UdpSocket::bind(any).await.ok()?);
     socket.connect(server).await.ok()?;
     let (heard, hears) = watch::channel(Instant::now());
     let idle_timeout = target.idle_timeout.unwrap_or(UDP_IDLE_TIMEOUT);
-    let (listener, of_task, shared) = (Arc::downgrade(listener), Arc::clone(&socket), Arc::clone(shared));
-    let task = spawn(async move { answer(&listener, client, &of_task, hears, idle_timeout, &shared, counted).await });
-    Some(UdpClient { socket, heard, responses: task.abort_handle() })
+    let (listener, of_task, of_client) = (Arc::downgrade(listener), Arc::clone(&socket), Arc::downgrade(&counted));
+    let task = spawn(async move { answer(&listener, client, &of_task, hears, idle_timeout, &counted).await });
+    Some(UdpClient { socket, counted: of_client, heard, responses: task.abort_handle() })
 }
 
 /// Returns responses to a client until neither side has sent anything for this time, or the listener is gone. The task does
@@ -102,8 +110,7 @@ async fn answer(
     socket: &UdpSocket,
     hears: watch::Receiver<Instant>,
     idle_timeout: Duration,
-    shared: &Shared,
-    counted: Counted,
+    counted: &Counted,
 ) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     let mut last = Instant::now();
@@ -119,8 +126,7 @@ async fn answer(
         let (Ok(length), Some(listener)) = (received, listener.upgrade()) else { break };
         last = Instant::now();
         if listener.send_to(&buffer[..length], client).await.is_ok() {
-            shared.counts.bytes_out.fetch_add(length as u64, Ordering::Relaxed);
+            counted.on_bytes(0, length as u64);
         }
     }
-    drop(counted);
 }

@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,9 +27,10 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::tls::{StreamTls, accepted_clients};
 use crate::connection::{DetachedConnection, StreamTaker};
 use crate::log::{ServerLog, event};
+use crate::metrics::{StreamCounts, StreamMetrics};
 
 /// Connections of all listeners together, at most. Each holds two sockets.
-pub(crate) const CONNECTIONS_MAX: usize = 16_384;
+pub(crate) const CONNECTIONS_MAX: u64 = 16_384;
 
 /// Clients of a UDP listener at the same time. Each holds a socket.
 pub(crate) const UDP_CLIENTS_MAX: usize = 4_096;
@@ -62,6 +63,8 @@ pub(crate) struct StreamListener {
     pub(crate) address: SocketAddr,
     /// Traffic that it forwards.
     pub(crate) kind: StreamKind,
+    /// Names of the controller's listeners that it serves.
+    pub(crate) names: Vec<String>,
     /// True if the address has HTTPS, too: workers accept its connections, and give those that are not for HTTP to the proxy.
     pub(crate) is_shared: bool,
 }
@@ -90,6 +93,8 @@ pub(crate) struct TlsListener {
 /// Backends of a route.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamTarget {
+    /// Name of the controller's listener, for counts.
+    listener: String,
     /// Sums of the weights up to each backend, and its name.
     backends: Vec<(u64, String)>,
     /// Time without data, if it is not the default.
@@ -126,20 +131,47 @@ enum StreamOrder {
 #[derive(Debug)]
 struct Shared {
     servers: Mutex<HashMap<String, Arc<[SocketAddr]>>>,
-    counts: StreamCounts,
+    metrics: Arc<StreamMetrics>,
     log: ServerLog,
 }
 
 /// A connection or client that is counted as open; dropped at its end.
-struct Counted(Arc<Shared>);
+struct Counted {
+    metrics: Arc<StreamMetrics>,
+    /// Counts of its listener, then those of its backend.
+    counts: Vec<Arc<StreamCounts>>,
+}
+
+impl Counted {
+    fn enter(&mut self, counts: Arc<StreamCounts>) {
+        counts.on_open();
+        self.counts.push(counts);
+    }
+
+    /// Notes that no server was reached.
+    fn fail(&self) {
+        self.counts.iter().for_each(|counts| counts.on_failure());
+    }
+
+    /// Counts bytes from the client, and to it.
+    fn on_bytes(&self, received: u64, sent: u64) {
+        self.counts.iter().for_each(|counts| counts.on_bytes(received, sent));
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.counts.open.fetch_sub(1, Ordering::Relaxed);
+        self.counts.iter().for_each(|counts| counts.on_close());
+        self.metrics.leave();
     }
 }
 
 impl StreamTarget {
+    /// Target of a listener, without backends.
+    pub(crate) fn new(listener: &str) -> Self {
+        Self { listener: listener.to_owned(), ..Self::default() }
+    }
+
     /// Adds a backend.
     pub(crate) fn push(&mut self, weight: u32, backend: &str) {
         if weight > 0 {
@@ -162,8 +194,13 @@ impl StreamProxy {
     pub(crate) fn new(log: &ServerLog) -> Self {
         let ((orders, received), (detached, connections)) = (unbounded_channel(), unbounded_channel());
         let idle = Arc::new(Mutex::new(Some(StreamInbox { orders: received, detached: connections })));
-        let shared = Arc::new(Shared { servers: Mutex::default(), counts: StreamCounts::default(), log: log.clone() });
+        let shared = Arc::new(Shared { servers: Mutex::default(), metrics: Arc::default(), log: log.clone() });
         Self { orders, detached, idle, has_started: AtomicBool::new(false), shared }
+    }
+
+    /// Counts of connections.
+    pub(crate) fn metrics(&self) -> &Arc<StreamMetrics> {
+        &self.shared.metrics
     }
 
     /// Replaces the listeners. Open connections go on. Starts the thread for the first ones.
@@ -177,6 +214,7 @@ impl StreamProxy {
             }
             self.start()?;
         }
+        self.shared.metrics.keep_listeners(listeners.iter().flat_map(|listener| &listener.names).map(String::as_str));
         // The thread ends after this is dropped.
         let _ = self.orders.send(StreamOrder::Apply(listeners));
         Ok(())
@@ -201,7 +239,10 @@ impl StreamProxy {
     /// Replaces the servers of a backend. One without servers, such as one that is gone, is forgotten.
     pub(crate) fn set_servers(&self, backend: &str, servers: &[SocketAddr]) {
         match servers {
-            [] => drop(self.shared.servers().remove(backend)),
+            [] => {
+                self.shared.servers().remove(backend);
+                self.shared.metrics.forget_backend(backend);
+            }
             servers => drop(self.shared.servers().insert(backend.to_owned(), servers.into())),
         }
     }
@@ -239,22 +280,17 @@ impl Shared {
     }
 
     /// Counts a connection; `None` above the limit.
-    fn count(self: &Arc<Self>) -> Option<Counted> {
-        let counts = &self.counts;
-        let more = |open: usize| (open < CONNECTIONS_MAX).then_some(open + 1);
-        if counts.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            counts.failed.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        counts.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Counted(Arc::clone(self)))
+    fn count(&self) -> Option<Counted> {
+        let metrics = &self.metrics;
+        metrics.enter(CONNECTIONS_MAX).then(|| Counted { metrics: Arc::clone(metrics), counts: Vec::new() })
     }
 
-    /// Servers of a target in the order of the tries.
-    fn servers_of(&self, target: &StreamTarget) -> Vec<SocketAddr> {
-        let Some(servers) = target.choose().and_then(|name| self.servers().get(name).cloned()) else {
-            return Vec::new();
-        };
+    /// Servers of a target in the order of the tries. Counts the connection for its listener and backend.
+    fn servers_of(&self, target: &StreamTarget, counted: &mut Counted) -> Vec<SocketAddr> {
+        self.metrics.listener(&target.listener).into_iter().for_each(|counts| counted.enter(counts));
+        let Some(backend) = target.choose() else { return Vec::new() };
+        let Some(servers) = self.servers().get(backend).cloned() else { return Vec::new() };
+        counted.enter(self.metrics.backend(backend));
         let mut servers = servers.to_vec();
         fastrand::shuffle(&mut servers);
         servers.truncate(TRIES_MAX);
@@ -262,15 +298,15 @@ impl Shared {
     }
 
     /// Connects to a server of a target.
-    async fn connect(&self, target: &StreamTarget) -> Option<TcpStream> {
-        for server in self.servers_of(target) {
+    async fn connect(&self, target: &StreamTarget, counted: &mut Counted) -> Option<TcpStream> {
+        for server in self.servers_of(target, counted) {
             if let Ok(Ok(socket)) = timeout(CONNECT_TIMEOUT, TcpStream::connect(server)).await {
                 // Without it, small messages wait; with an error, they still arrive.
                 let _ = socket.set_nodelay(true);
                 return Some(socket);
             }
         }
-        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        counted.fail();
         None
     }
 
@@ -391,14 +427,14 @@ impl StreamListeners {
     }
 
     /// Starts a connection that a worker has accepted.
-    fn start_detached(&self, connection: DetachedConnection, counted: Counted) {
+    fn start_detached(&self, connection: DetachedConnection, mut counted: Counted) {
         let DetachedConnection { socket, server_name, received, place } = connection;
         let Ok(client) = TcpStream::from_std(socket.into()) else { return };
         let Some(listener) = client.local_addr().ok().and_then(|address| self.at(address)) else { return };
         let shared = Arc::clone(&self.shared);
         spawn(async move {
             if let StreamKind::Tls(hosts) = &listener.kind {
-                tls::forward_hello(client, hosts, (&server_name, received), &shared).await;
+                tls::forward_hello(client, hosts, (&server_name, received), &shared, &mut counted).await;
             }
             drop((counted, place));
         });
@@ -435,21 +471,6 @@ impl Running {
     }
 }
 
-/// Counts of all connections, for metrics.
-#[derive(Debug, Default)]
-pub(crate) struct StreamCounts {
-    /// Connections and clients of UDP at present.
-    pub(crate) open: AtomicUsize,
-    /// Connections and clients of UDP since the start.
-    pub(crate) accepted: AtomicU64,
-    /// Connections that reached no server, or were above a limit.
-    pub(crate) failed: AtomicU64,
-    /// Bytes from clients.
-    pub(crate) bytes_in: AtomicU64,
-    /// Bytes to clients.
-    pub(crate) bytes_out: AtomicU64,
-}
-
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
     socket.set_reuseaddr(true)?;
@@ -465,18 +486,18 @@ async fn accept(socket: TcpListener, current: watch::Receiver<Arc<StreamListener
             sleep(RETRY_INTERVAL).await;
             continue;
         };
-        let Some(counted) = shared.count() else { continue };
+        let Some(mut counted) = shared.count() else { continue };
         let listener = Arc::clone(&current.borrow());
         let shared = Arc::clone(&shared);
         spawn(async move {
             let _ = client.set_nodelay(true);
             match &listener.kind {
                 StreamKind::Tcp(target) => {
-                    if let Some(server) = shared.connect(target).await {
-                        relay::relay(client, server, target.idle_timeout.unwrap_or(IDLE_TIMEOUT), &shared.counts).await;
+                    if let Some(server) = shared.connect(target, &mut counted).await {
+                        relay::relay(client, server, target.idle_timeout.unwrap_or(IDLE_TIMEOUT), &counted).await;
                     }
                 }
-                StreamKind::Tls(hosts) => tls::forward(client, hosts, &shared).await,
+                StreamKind::Tls(hosts) => tls::forward(client, hosts, &shared, &mut counted).await,
                 StreamKind::Udp(_) => {}
             }
             drop(counted);

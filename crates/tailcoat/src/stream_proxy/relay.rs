@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{Instant, sleep_until};
 
-use super::StreamCounts;
+use super::Counted;
 
 /// Bytes that a direction holds, at most.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -29,7 +29,7 @@ impl LastUse {
 
 /// Copies until both directions have ended, one has failed, or neither has had data for this time. A side that closes
 /// its sending half still receives.
-pub(super) async fn relay<C, S>(client: C, server: S, idle_timeout: Duration, counts: &StreamCounts)
+pub(super) async fn relay<C, S>(client: C, server: S, idle_timeout: Duration, counted: &Counted)
 where
     C: AsyncRead + AsyncWrite,
     S: AsyncRead + AsyncWrite,
@@ -39,8 +39,8 @@ where
     let (from_server, to_server) = split(server);
     let both = async {
         tokio::try_join!(
-            copy(from_client, to_server, &counts.bytes_in, &last),
-            copy(from_server, to_client, &counts.bytes_out, &last)
+            copy(from_client, to_server, |length| counted.on_bytes(length, 0), &last),
+            copy(from_server, to_client, |length| counted.on_bytes(0, length), &last)
         )
     };
     let idle = async {
@@ -62,7 +62,7 @@ where
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    count: &AtomicU64,
+    count: impl Fn(u64),
     last: &LastUse,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -74,20 +74,31 @@ async fn copy(
         }
         to.write_all(&buffer[..length]).await?;
         to.flush().await?;
-        count.fetch_add(length as u64, Ordering::Relaxed);
+        count(length as u64);
         last.note();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::io::duplex;
 
     use super::*;
+    use crate::metrics::StreamMetrics;
+
+    fn counted() -> Counted {
+        let metrics = Arc::new(StreamMetrics::default());
+        assert!(metrics.enter(1));
+        let counts = vec![metrics.backend("echo")];
+        counts[0].on_open();
+        Counted { metrics, counts }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn half_closed_connections_still_receive() {
-        let counts = StreamCounts::default();
+        let counted = counted();
         let ((mut client, near), (mut server, far)) = (duplex(8), duplex(8));
         let ends = async {
             client.write_all(b"a long question").await.unwrap();
@@ -103,13 +114,14 @@ mod tests {
             server.write_all(b"a long answer").await.unwrap();
             drop(server);
         };
-        tokio::join!(relay(near, far, Duration::from_secs(60), &counts), ends, serves);
-        assert_eq!((counts.bytes_in.into_inner(), counts.bytes_out.into_inner()), (15, 13));
+        tokio::join!(relay(near, far, Duration::from_secs(60), &counted), ends, serves);
+        let (_, report) = counted.metrics.backends().remove(0);
+        assert_eq!((report.received_bytes, report.sent_bytes, report.open), (15, 13, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_ends_and_a_busy_one_does_not() {
-        let counts = StreamCounts::default();
+        let counted = counted();
         let ((mut client, near), (_server, far)) = (duplex(64), duplex(64));
         let began = Instant::now();
         let busy = async {
@@ -118,7 +130,7 @@ mod tests {
                 client.write_all(b"x").await.unwrap();
             }
         };
-        tokio::join!(relay(near, far, Duration::from_secs(10), &counts), busy);
+        tokio::join!(relay(near, far, Duration::from_secs(10), &counted), busy);
         assert_eq!(began.elapsed().as_secs(), 50);
     }
 }

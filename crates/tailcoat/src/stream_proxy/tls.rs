@@ -18,8 +18,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{IDLE_TIMEOUT, Shared, TlsListener, relay};
+use super::{Counted, IDLE_TIMEOUT, Shared, TlsListener, relay};
 use crate::config::{AcceptedClients, Certificate};
+use crate::metrics::StreamRejection;
 use crate::tls::client_verifier;
 
 /// Length of a ClientHello, at most, with the headers of its records.
@@ -84,9 +85,16 @@ fn roots(text: &str) -> Result<RootCertStore, String> {
 }
 
 /// Forwards a connection to the target of its server name. A connection for an unknown name is closed.
-pub(super) async fn forward(mut client: TcpStream, hosts: &HostTable<TlsListener>, shared: &Arc<Shared>) {
-    let Ok(Ok((name, hello))) = timeout(HANDSHAKE_TIMEOUT, read_hello(&mut client)).await else { return };
-    forward_hello(client, hosts, (&name, hello), shared).await;
+pub(super) async fn forward(
+    mut client: TcpStream,
+    hosts: &HostTable<TlsListener>,
+    shared: &Shared,
+    counted: &mut Counted,
+) {
+    let Ok(Ok((name, hello))) = timeout(HANDSHAKE_TIMEOUT, read_hello(&mut client)).await else {
+        return shared.metrics.reject(StreamRejection::Hello);
+    };
+    forward_hello(client, hosts, (&name, hello), shared, counted).await;
 }
 
 /// Forwards a connection whose ClientHello was read, with its server name.
@@ -94,16 +102,19 @@ pub(super) async fn forward_hello(
     client: TcpStream,
     hosts: &HostTable<TlsListener>,
     (name, hello): (&str, Vec<u8>),
-    shared: &Arc<Shared>,
+    shared: &Shared,
+    counted: &mut Counted,
 ) {
-    let Some(listener) = hosts.all(name.as_bytes()).next() else { return };
-    let Some(target) = listener.targets.all(name.as_bytes()).next() else { return };
+    let listener = hosts.all(name.as_bytes()).next();
+    let target = listener.and_then(|listener| Some((listener, listener.targets.all(name.as_bytes()).next()?)));
+    let Some((listener, target)) = target else { return shared.metrics.reject(StreamRejection::ServerName) };
     let idle_timeout = target.idle_timeout.unwrap_or(IDLE_TIMEOUT);
     match listener.tls.as_ref() {
         None => {
-            let Some(mut server) = shared.connect(target).await else { return };
+            let Some(mut server) = shared.connect(target, counted).await else { return };
             if server.write_all(&hello).await.is_ok() {
-                relay::relay(client, server, idle_timeout, &shared.counts).await;
+                counted.on_bytes(hello.len() as u64, 0);
+                relay::relay(client, server, idle_timeout, counted).await;
             }
         }
         Some(tls) => {
@@ -111,8 +122,8 @@ pub(super) async fn forward_hello(
             let client = Replayed { bytes: hello, at: 0, socket: client };
             let handshake = TlsAcceptor::from(Arc::clone(config)).accept(client);
             let Ok(Ok(client)) = timeout(HANDSHAKE_TIMEOUT, handshake).await else { return };
-            let Some(server) = shared.connect(target).await else { return };
-            relay::relay(client, server, idle_timeout, &shared.counts).await;
+            let Some(server) = shared.connect(target, counted).await else { return };
+            relay::relay(client, server, idle_timeout, counted).await;
         }
     }
 }
