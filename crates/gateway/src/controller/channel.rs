@@ -235,13 +235,15 @@ impl Hub {
         }
         let mut state = self.state();
         let Some(of_server) = state.servers.get_mut(&id) else { return };
-        if of_server.errors == applied.errors {
+        let rejected = applied.rejected.as_ref().map(|reason| (format!("server/{server}"), reason.clone()));
+        let errors: BTreeMap<_, _> = applied.errors.clone().into_iter().chain(rejected).collect();
+        if of_server.errors == errors {
             return;
         }
         for (name, error) in &applied.errors {
             log(format_args!("server {server} cannot apply {name}: {error}"));
         }
-        of_server.errors = applied.errors;
+        of_server.errors = errors;
         self.publish_errors(&state);
     }
 

@@ -185,8 +185,12 @@ fn translate_http<M: SpecMatch>(
             of_gateways.entry(&gateway.key).or_insert_with(|| (gateway, BTreeSet::new())).1.extend(listeners);
         }
     }
-    let conditions = found.iter().map(|it| (it, judged[&it.gateway.key].conditions(&it.listeners)));
-    translated.status = status(context, route, &conditions.collect::<Vec<_>>());
+    let of_parents = found.iter().map(|it| {
+        let name = format!("route/{}", snapshot_name(&key, kind, &it.gateway.key));
+        let conditions = judged[&it.gateway.key].conditions(&it.listeners);
+        (it, with_server_error(context, conditions, &name, &translated.backends))
+    });
+    translated.status = status(context, route, &of_parents.collect::<Vec<_>>());
     for (of, (gateway, listeners)) in of_gateways {
         // Local invariant: each Gateway of an attachment was judged.
         let Some(judged) = judged.remove(of).filter(|judged| !judged.is_rejected()) else { continue };
@@ -225,6 +229,28 @@ pub(crate) fn status<M>(
         }));
     }
     Some(json!({ "parents": parents }))
+}
+
+/// Conditions with what servers report about a route, by its name in [`routes::Applied::errors`], or about its backends.
+pub(super) fn with_server_error(
+    context: &Context<'_>,
+    mut conditions: Vec<StatusCondition>,
+    name: &str,
+    backends: &Backends,
+) -> Vec<StatusCondition> {
+    let errors = context.frame.errors;
+    let names = backends.by_service.values().flat_map(BTreeMap::keys);
+    let of_backend = || names.into_iter().find_map(|name| errors.get(&format!("backend/{name}")));
+    if errors.is_empty() {
+        return conditions;
+    }
+    let Some(error) = errors.get(name).or_else(of_backend) else { return conditions };
+    let text = format!("servers report: {error}");
+    match conditions.iter_mut().find(|condition| condition.kind == "PartiallyInvalid") {
+        Some(known) => known.message = format!("{}; {text}", known.message),
+        None => conditions.push(StatusCondition::noted("PartiallyInvalid", "UnsupportedValue", text)),
+    }
+    conditions
 }
 
 fn others(context: &Context<'_>, old: &Value) -> Vec<Value> {

@@ -204,7 +204,16 @@ impl ResolvedGateway {
             }
             _ => match failed.filter(|_| all_failed) {
                 Some(error) => StatusCondition::no("Programmed", "Invalid", error),
-                None => StatusCondition::yes("Programmed", "Programmed"),
+                None => {
+                    match errors.range("server/".to_owned()..).next().filter(|(name, _)| name.starts_with("server/")) {
+                        Some((name, reason)) => StatusCondition::no(
+                            "Programmed",
+                            "Pending",
+                            format!("{name} rejected the last change: {reason}"),
+                        ),
+                        None => StatusCondition::yes("Programmed", "Programmed"),
+                    }
+                }
             },
         };
         let resolved = match &self.unresolved {

@@ -4,6 +4,8 @@
 mod addresses;
 mod attach;
 mod backends;
+#[cfg(test)]
+mod error_tests;
 mod filters;
 mod gateways;
 mod ingresses;

@@ -3,7 +3,7 @@
 use routes::{BackendRef, StreamRoute};
 
 use super::Context;
-use super::attach::{Attachment, RouteKind, TranslatedRoute, attachments, snapshot_name, status};
+use super::attach::{Attachment, RouteKind, TranslatedRoute, attachments, snapshot_name, status, with_server_error};
 use super::backends::{Backends, Wanted};
 use super::gateways::Gateways;
 use super::references::{Referrer, Unresolved};
@@ -32,9 +32,12 @@ pub(super) fn translate(
             Ok(_) => StatusCondition::yes("Accepted", "Accepted"),
             Err((reason, message)) => StatusCondition::no("Accepted", reason, message),
         };
-        of_parents.push((attachment, vec![accepted, resolved]));
-        let Ok(listeners) = &attachment.listeners else { continue };
         let name = snapshot_name(&key, kind, &gateway.key);
+        let conditions = vec![accepted, resolved];
+        let of_snapshot = format!("stream-route/{name}");
+        let conditions = with_server_error(context, conditions, &of_snapshot, &translated.backends);
+        of_parents.push((attachment, conditions));
+        let Ok(listeners) = &attachment.listeners else { continue };
         let of_snapshot = translated.stream_routes.entry(name).or_insert_with(|| StreamRoute {
             listeners: Vec::new(),
             hostnames: route.spec.hostnames.iter().map(|name| name.to_lowercase()).collect(),

@@ -9,10 +9,10 @@ use super::{Addresses, ChangedObjects, FEATURES, Frame, ResourceTranslator, Tran
 use crate::objects::{Key, Kind, Objects};
 
 const CONTROLLER: &str = "tailcoat.dev/gateway-controller";
-const INFRA: &str = "gateway-conformance-infra";
+pub(super) const INFRA: &str = "gateway-conformance-infra";
 
 /// Manifests of the suite, whose certificates it makes while it runs.
-fn read(names: &[&str]) -> Objects {
+pub(super) fn read(names: &[&str]) -> Objects {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/gateway/suite");
     let mut objects = Objects::default();
     for name in names {
@@ -53,7 +53,7 @@ fn translate(objects: &Objects, frame: &Frame<'_>) -> Translation {
     translation
 }
 
-fn run(objects: &Objects, errors: &BTreeMap<String, String>) -> Translation {
+pub(super) fn run(objects: &Objects, errors: &BTreeMap<String, String>) -> Translation {
     let addresses = Addresses::Pool(vec!["127.100.0.0/24".parse().unwrap()]);
     run_after(&Translation::default(), objects, &addresses, errors)
 }
@@ -70,7 +70,7 @@ fn run_after(
 }
 
 /// Finds `KIND NAMESPACE/NAME [LISTENER or PARENT]` in statuses, and returns `STATUS REASON` of a condition.
-fn condition(translation: &Translation, resource: &str, condition: &str) -> String {
+pub(super) fn condition(translation: &Translation, resource: &str, condition: &str) -> String {
     let mut words = resource.split(' ');
     let kind = Kind::named(words.next().unwrap()).unwrap();
     let (namespace, name) = words.next().unwrap().split_once('/').unwrap();
@@ -485,20 +485,6 @@ fn a_status_that_is_written_is_not_written_again() {
     let second = run(&objects, &BTreeMap::new());
     assert_eq!(first.statuses, second.statuses);
     assert!(second.snapshot.change_from(&first.snapshot).is_empty());
-}
-
-#[test]
-fn errors_of_servers_are_in_statuses() {
-    let name = "gateway-conformance-infra/same-namespace/http".to_owned();
-    let errors = BTreeMap::from([(format!("listener/{name}"), "cannot bind".to_owned())]);
-    let translation = run(&read(&["base"]), &errors);
-    let gateway = "Gateway gateway-conformance-infra/same-namespace";
-    assert_eq!(condition(&translation, &format!("{gateway} http"), "Programmed"), "False Invalid");
-    assert_eq!(condition(&translation, gateway, "Programmed"), "False Invalid");
-    assert_eq!(
-        condition(&translation, "Gateway gateway-conformance-infra/all-namespaces", "Programmed"),
-        "True Programmed"
-    );
 }
 
 /// Hostile and wrong input: the condition that the specification names, and nothing else moves.

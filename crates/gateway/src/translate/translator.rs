@@ -29,6 +29,8 @@ pub(crate) struct ResourceTranslator {
     ingresses: IngressUnit,
     used: UsedBackends,
     users: Users,
+    /// Errors of servers that statuses have.
+    errors: BTreeMap<String, String>,
 }
 
 /// Kind and name of a route.
@@ -118,6 +120,9 @@ impl ResourceTranslator {
         }
         self.read_policies(objects, changed, is_whole, &mut dirty, &mut to);
         self.find_users(changed, &mut dirty);
+        if is_whole || changed.has_errors {
+            self.read_errors(frame.errors, &mut dirty);
+        }
         let (policies, tls_policies) = (std::mem::take(&mut self.policies), std::mem::take(&mut self.tls_policies));
         let context = Context { objects, frame, policies: &policies, tls_policies: &tls_policies };
         let gateways = (is_whole || self.must_read_gateways(&context, changed))
@@ -210,6 +215,26 @@ impl ResourceTranslator {
                 }
                 Kind::Ingress | Kind::IngressClass | Kind::Secret => dirty.has_ingresses = true,
                 kind => dirty.routes.extend(RouteKind::of(*kind).map(|kind| (kind, key.clone()))),
+            }
+        }
+    }
+
+    /// Finds routes whose errors differ from those in their statuses.
+    fn read_errors(&mut self, errors: &BTreeMap<String, String>, dirty: &mut Dirty) {
+        let before = std::mem::replace(&mut self.errors, errors.clone());
+        let names = before.keys().chain(errors.keys()).filter(|name| before.get(*name) != errors.get(*name));
+        let changed: BTreeSet<&str> = names.map(String::as_str).filter(|name| !name.starts_with("listener/")).collect();
+        if changed.is_empty() {
+            return;
+        }
+        let has_changed = |kind: &str, name: &str| changed.contains(format!("{kind}/{name}").as_str());
+        for (id, unit) in &self.routes {
+            let mut backends = unit.uses.backends.values().flat_map(BTreeMap::keys);
+            if unit.routes.iter().any(|name| has_changed("route", name))
+                || unit.stream_routes.iter().any(|name| has_changed("stream-route", name))
+                || backends.any(|name| has_changed("backend", name))
+            {
+                dirty.routes.insert(id.clone());
             }
         }
     }

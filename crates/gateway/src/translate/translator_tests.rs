@@ -378,6 +378,18 @@ impl Cluster {
             let listener = listeners[self.random.usize(..listeners.len())];
             self.errors.insert(format!("listener/{listener}"), "in use".to_owned());
         }
+        let snapshot = &translation.snapshot;
+        let routes = snapshot.routes.keys().map(|name| format!("route/{name}"));
+        let streams = snapshot.stream_routes.keys().map(|name| format!("stream-route/{name}"));
+        let backends = snapshot.backends.keys().map(|name| format!("backend/{name}"));
+        for name in routes.chain(streams).chain(backends) {
+            if self.random.u8(..) < 40 {
+                self.errors.insert(name, "not valid".to_owned());
+            }
+        }
+        if self.random.u8(..) < 40 {
+            self.errors.insert("server/pod-1".to_owned(), "out of memory".to_owned());
+        }
         self.changed.has_errors = true;
     }
 
