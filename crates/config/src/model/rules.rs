@@ -335,7 +335,7 @@ pub struct ForwardAuth {
     pub protocol: AuthProtocol,
     /// Bytes of a request's content that the server gets; 0 is none.
     pub body_bytes_max: u32,
-    /// Names of the fields of requests that the server gets besides `Host` and `Authorization`; none is all.
+    /// Names of the fields of requests that the server gets in addition to `Host` and `Authorization`; none is all.
     pub asked_fields: Vec<String>,
 }
 

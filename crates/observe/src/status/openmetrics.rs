@@ -341,7 +341,7 @@ fn write_streams(streams: &StreamsStatus, text: &mut Text) {
         for stream in all.iter().take(SERVERS_MAX) {
             text.sample("_total", &[(label, &stream.name)], stream.failures);
         }
-        text.counter(transferred, "Bytes of forwarded connections, by direction as clients see it.");
+        text.counter(transferred, "Bytes received from clients of forwarded connections, and sent to them.");
         for stream in all.iter().take(SERVERS_MAX) {
             for (direction, bytes) in [("received", stream.received_bytes), ("sent", stream.sent_bytes)] {
                 text.sample("_total", &[(label, &stream.name), ("direction", &direction)], bytes);

@@ -117,7 +117,9 @@ impl Authorizer {
     /// Asks with a request like the client's, with the start of its content if there is a link to take it from.
     fn ask_over_http(&self, routed: &Routed<'_>, content: Option<Rc<ClientLink>>) -> AuthorizationFuture {
         let mut fields = Fields::new();
-        self.asked_fields(routed, content.is_some()).for_each(|(name, value)| fields.push(name, value));
+        for (name, value) in self.asked_fields(routed, content.is_some()) {
+            fields.push(name, value);
+        }
         let method = if content.is_some() { routed.request.method_name() } else { b"GET" };
         let link = ClientLinkCell::default();
         let asked = Routed { link: &link, ..*routed };
@@ -330,9 +332,11 @@ async fn decide_check(exchange: ForwardExchange) -> Authorization {
         }
         Ok(CheckDecision::Denied { status, fields, content }) => {
             let mut response = BuiltResponse::rejection(status, "the authorization server denied the request");
-            fields.iter().for_each(|(name, value)| response.fields.push(name, value));
+            for (name, value) in &fields {
+                response.fields.push(name, value);
+            }
             if !content.is_empty() {
-                response.body = Body::from_bytes(content.into());
+                response.body = Body::from_bytes(Bytes::from(content));
             }
             Authorization::Rejected(response)
         }

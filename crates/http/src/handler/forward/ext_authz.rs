@@ -358,7 +358,9 @@ mod tests {
 
     fn fields(all: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::new();
-        all.iter().for_each(|(name, value)| fields.push(name, value));
+        for (name, value) in all {
+            fields.push(*name, *value);
+        }
         fields
     }
 
