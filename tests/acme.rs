@@ -109,6 +109,14 @@ impl Pebble {
         )
     }
 
+    /// Sets a TXT record in the CA's name server.
+    fn set_record(&self, name: &str, value: &str) {
+        let record = serde_json::json!({ "host": format!("{name}."), "value": value });
+        let url = format!("http://127.0.0.1:{}/set-txt", self.names_management);
+        let status = Command::new("curl").args(["-sSf", "--data", &record.to_string(), &url]).status();
+        assert!(status.expect("curl is there").success(), "{record}");
+    }
+
     /// Response of its management interface, fetched by curl, which is not under test.
     fn ask(&self, path: &str, content: Option<&str>) -> String {
         let mut curl = Command::new("curl");
@@ -368,21 +376,94 @@ fn an_authority_that_comes_later() {
     pebble.connect("example.com", |_| true);
 }
 
-/// Three instances that share a store. The one that orders is killed (kill -9) while the CA validates: another continues its
-/// order with the responses of the first, and all use the one certificate.
+/// The record is set once, also for wildcards, and without a program. The CA's error says which it is.
+#[test]
+fn records_of_dns_stay() {
+    let environment = &[("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_AUTHZREUSE", "0")];
+    let Some(pebble) = Pebble::start(Manners { environment, finds_http: false, ..STRICT }) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().join("state");
+    let config =
+        pebble.settings("challenges \"dns-persist-01\"") + &pebble.site("\"example.com\" \"*.example.com\"", "");
+    let operated = Operated::start_with(directory, &config, |command| _ = command.env("STATE_DIRECTORY", state));
+    let value = record_of(&operated);
+    let account = value.strip_prefix("pebble.letsencrypt.org; accounturi=").expect("the CA's name is there");
+    let account = account.strip_suffix("; policy=wildcard").expect("a name is a wildcard");
+    assert!(account.starts_with("https://localhost:"), "{account}");
+    let advice = "set the record in DNS; the server tries again";
+    let error = format!("it needs the TXT record _validation-persist.example.com {value}");
+    eventually("the error names the record", || {
+        let log = operated.file("errors.log");
+        log.lines().any(|line| line.contains(&error) && line.contains(advice))
+    });
+    pebble.set_record("_validation-persist.example.com", &value);
+    let certificate = certificate_of(&pebble.connect("example.com", |_| true));
+    assert_eq!(certificate_of(&pebble.connect("shop.example.com", |_| true)), certificate);
+    // A further order needs nothing more.
+    pebble.set_record("_validation-persist.www.example.com", &value.replace("; policy=wildcard", ""));
+    operated.reload(&config.replace("\"*.example.com\"", "\"*.example.com\" \"www.example.com\""));
+    pebble.connect("example.com", |now| *now != certificate);
+    operated.signal("TERM");
+}
+
+/// The CA validates addresses by responses and by handshakes. A client that connects to an address names no server, and
+/// gets the certificate of that address.
+#[test]
+fn addresses_have_certificates() {
+    let config = "\"profiles\": { \"default\": { \"description\": \"x\", \"validityPeriod\": 7776000 },
+                  \"shortlived\": { \"description\": \"x\", \"validityPeriod\": 518400 } },";
+    for (finds_http, challenge) in [(true, "http-01"), (false, "tls-alpn-01")] {
+        let Some(pebble) = Pebble::start(Manners { finds_http, config, ..STRICT }) else { return };
+        let state = tempfile::tempdir().expect("a state directory");
+        let settings = pebble.settings(&format!("profile \"default\"\n challenges \"{challenge}\""));
+        let of_address = "automatic-certificate profile=\"shortlived\"";
+        let sites = pebble.site("\"example.com\"", "") + &pebble.site("\"127.0.0.1\"", of_address);
+        let _server = run(&(settings + &sites), state.path());
+        let mut stream = pebble.connect("127.0.0.1", |_| true);
+        let get = GET.replace("example.com", "127.0.0.1");
+        assert!(ask(&mut stream, &get).expect("an answer").ends_with("hello"), "{challenge}");
+        assert_eq!(lifetime(&certificate_of(&stream)), 6 * 86_400, "{challenge}");
+        let of_name = certificate_of(&pebble.connect("example.com", |_| true));
+        assert_ne!(of_name, certificate_of(&stream));
+        assert_eq!(lifetime(&of_name), 90 * 86_400, "{challenge}");
+    }
+}
+
+/// Seconds for which a certificate is valid.
+fn lifetime(certificate: &CertificateDer<'_>) -> i64 {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).expect("it is a certificate");
+    let validity = parsed.validity();
+    validity.not_after.timestamp() - validity.not_before.timestamp() + 1
+}
+
 #[test]
 fn instances_share_certificates() {
+    share_certificates("example.com", "http-01", "");
+}
+
+#[test]
+fn instances_share_certificates_of_addresses() {
+    share_certificates("127.0.0.1", "tls-alpn-01", "automatic-certificate profile=\"shortlived\"");
+}
+
+/// Three instances share a store. The one that orders is killed (kill -9) while the CA validates: another continues its
+/// order with the responses of the first, and all use the one certificate.
+fn share_certificates(name: &str, challenge: &str, inside: &str) {
     let environment = &[("PEBBLE_VA_SLEEPTIME", "5"), ("PEBBLE_AUTHZREUSE", "0")];
-    let Some(pebble) = Pebble::start(Manners { environment, ..STRICT }) else { return };
+    let profiles = "\"profiles\": { \"default\": { \"description\": \"x\", \"validityPeriod\": 7776000 },
+                    \"shortlived\": { \"description\": \"x\", \"validityPeriod\": 518400 } },";
+    let Some(pebble) = Pebble::start(Manners { environment, config: profiles, ..STRICT }) else { return };
     let shared = tempfile::tempdir().expect("a directory for the store");
     let config = |number: usize, site: &str| {
         format!(
             "store {{\n url \"{}\"\n instance \"edge-{number}\"\n timeout \"500ms\"\n lease-time \"2s\"\n}}\n{}{site}",
             shared.path().display(),
-            pebble.settings("challenges \"http-01\""),
+            pebble.settings(&format!("profile \"default\"\n challenges \"{challenge}\"")),
         )
     };
-    let behind = "site \"example.com\" { listen \"127.0.0.1:0\" tls=on; respond \"/\" 200 \"hello\" }\n";
+    let behind =
+        format!("site \"{name}\" {{ listen \"127.0.0.1:0\" tls=on; respond \"/\" 200 \"hello\"\n{inside}\n}}\n");
+    let behind = behind.as_str();
     let start = |number: usize, site: &str| {
         let directory = tempfile::tempdir().expect("a directory");
         let state = directory.path().join("state");
@@ -392,14 +473,14 @@ fn instances_share_certificates() {
     let first = start(1, behind);
     let stored = |folder: &str| !files(&shared.path().join(folder)).is_empty();
     eventually("the first has an order", || stored("orders"));
-    let front = start(0, &pebble.site("\"example.com\"", ""));
+    let front = start(0, &pebble.site(&format!("\"{name}\""), inside));
     let other = start(2, behind);
     eventually("the first shows a challenge", || stored("challenges"));
     drop(first);
-    let certificate = certificate_of(&pebble.connect("example.com", |_| true));
+    let certificate = certificate_of(&pebble.connect(name, |_| true));
     let client = pebble.client();
     let of_other = eventually_some("the other has the certificate", || {
-        handshake(other.server.connect(), &client, "example.com").ok().map(|stream| certificate_of(&stream))
+        handshake(other.server.connect(), &client, name).ok().map(|stream| certificate_of(&stream))
     });
     assert_eq!(of_other, certificate);
     let logs = front.file("errors.log") + &other.file("errors.log");
@@ -409,7 +490,51 @@ fn instances_share_certificates() {
     // A new instance needs no order.
     let late = start(3, behind);
     let of_late = eventually_some("the new one has the certificate", || {
-        handshake(late.server.connect(), &client, "example.com").ok().map(|stream| certificate_of(&stream))
+        handshake(late.server.connect(), &client, name).ok().map(|stream| certificate_of(&stream))
     });
     assert_eq!(of_late, certificate);
+}
+
+/// A record names the account, so all instances that share the account may use it.
+#[test]
+fn instances_share_the_account_of_a_record() {
+    let environment = &[("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_AUTHZREUSE", "0")];
+    let Some(pebble) = Pebble::start(Manners { environment, finds_http: false, ..STRICT }) else { return };
+    let shared = tempfile::tempdir().expect("a directory for the store");
+    let start = |number: usize| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = directory.path().join("state");
+        let config = format!(
+            "store {{\n url \"{}\"\n instance \"edge-{number}\"\n timeout \"500ms\"\n lease-time \"2s\"\n}}\n{}\
+             site \"example.com\" {{ listen \"127.0.0.1:0\" tls=on; respond \"/\" 200 \"hello\" }}\n",
+            shared.path().display(),
+            pebble.settings("challenges \"dns-persist-01\""),
+        );
+        Operated::start_with(directory, &config, |command| _ = command.env("STATE_DIRECTORY", state))
+    };
+    let first = start(1);
+    let value = record_of(&first);
+    drop(first);
+    pebble.set_record("_validation-persist.example.com", &value);
+    let client = pebble.client();
+    let certificate = |instance: &Operated| {
+        eventually_some("it has the certificate", || {
+            handshake(instance.server.connect(), &client, "example.com").ok().map(|stream| certificate_of(&stream))
+        })
+    };
+    let (second, third) = (start(2), start(3));
+    assert_eq!(certificate(&second), certificate(&third));
+    let logs = second.file("errors.log") + &third.file("errors.log");
+    assert_eq!(logs.matches("certificate obtained").count(), 1, "{logs}");
+    assert_eq!(logs.matches("ACME account created").count(), 0, "{logs}");
+}
+
+/// Value of the record that the log asks for.
+fn record_of(operated: &Operated) -> String {
+    let said = "DNS record expected: name=_validation-persist.example.com value=\"";
+    eventually_some("the log names the record", || {
+        let log = operated.file("errors.log");
+        let (_, rest) = log.split_once(said)?;
+        Some(rest.split_once('"')?.0.to_owned())
+    })
 }

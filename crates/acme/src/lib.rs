@@ -5,6 +5,7 @@
 
 mod hook;
 mod order;
+mod persist;
 mod schedule;
 mod sharing;
 mod store;
@@ -89,6 +90,8 @@ pub struct AcmePlan {
 #[derive(Debug)]
 struct WantedCertificate {
     names: Vec<String>,
+    /// Profile of the sites; `None` is that of the settings.
+    profile: Option<String>,
     path: PathBuf,
     sites: Vec<Arc<SiteTls>>,
 }
@@ -96,6 +99,7 @@ struct WantedCertificate {
 /// Certificate under management.
 struct Managed {
     names: Vec<String>,
+    profile: Option<String>,
     path: PathBuf,
     sites: SharedSites,
     renewal: Renewal,
@@ -138,7 +142,7 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
     }
     let store = Store::of(&config.automatic_certificates)?;
     for site in config.sites.iter_mut().filter(|site| site.tls.is_automatic) {
-        let path = store.certificate_path(&names_of(site));
+        let path = store.certificate_path(&names_of(site), site.tls.profile.as_deref());
         let files = CertificateFiles { certificate: path.clone(), key: path, ocsp: None };
         // A site of the configuration before has its path already.
         if site.tls.certificates != [files.clone()] {
@@ -161,8 +165,9 @@ impl AcmePlan {
             let site_config = &config.sites[*index];
             if site_config.tls.is_automatic {
                 let names = names_of(site_config);
-                let path = store.certificate_path(&names);
-                let wanted = WantedCertificate { names, path: path.clone(), sites: Vec::new() };
+                let profile = site_config.tls.profile.clone();
+                let path = store.certificate_path(&names, profile.as_deref());
+                let wanted = WantedCertificate { names, profile, path: path.clone(), sites: Vec::new() };
                 by_path.entry(path).or_insert(wanted).sites.push(Arc::clone(site));
             }
         }
@@ -259,7 +264,7 @@ impl Tasks {
     /// Keeps these certificates, and no others.
     fn keep(&mut self, manager: &Arc<Manager>, certificates: Vec<WantedCertificate>) {
         let mut known = std::mem::take(&mut self.known);
-        for WantedCertificate { names, path, sites } in certificates {
+        for WantedCertificate { names, profile, path, sites } in certificates {
             let entry = match known.remove(&path) {
                 Some((task, shared)) => {
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) = sites;
@@ -268,7 +273,7 @@ impl Tasks {
                 None => {
                     let shared: SharedSites = Arc::new(sites.into());
                     let (path, sites) = (path.clone(), Arc::clone(&shared));
-                    let managed = Managed { names, path, sites, renewal: Renewal::default() };
+                    let managed = Managed { names, profile, path, sites, renewal: Renewal::default() };
                     (self.running.spawn(Arc::clone(manager).keep(managed)), shared)
                 }
             };
@@ -424,6 +429,7 @@ impl Manager {
         let Ok(_turn) = self.orders.acquire().await else { return };
         let attempts = self.store.attempts(&certificate.path);
         let names = certificate.names.join(",");
+        let stored = self.store.certificate(&certificate.path);
         let result = match timeout(self.settings.order_timeout, self.order(certificate, attempts.failures)).await {
             Ok(result) => result,
             Err(_) => Err(OrderError::timed_out()),
@@ -447,8 +453,9 @@ impl Manager {
                     }
                 }
                 let failures = attempts.failures.saturating_add(1);
-                let wait =
-                    schedule::retry_wait(self.settings.retry_interval, failures, fastrand::f64()).max(error.wait_min);
+                let validity = stored.map(|stored| stored.validity);
+                let wait = schedule::retry_wait(self.settings.retry_interval, failures, validity, fastrand::f64());
+                let wait = wait.max(error.wait_min);
                 let retry_unix_seconds = now_unix_seconds().saturating_add_unsigned(wait.as_secs());
                 let retry_in_s = wait.as_secs();
                 certificate.each_site(|site| site.note_try(Some(error.to_string())));
@@ -473,6 +480,7 @@ impl Manager {
             spawner: self.spawner.as_deref(),
             validations: &self.validations,
             names: &certificate.names,
+            profile: certificate.profile.as_deref(),
             replaced: replaced.and_then(|stored| CertificateIdentifier::try_from(&stored.certificate).ok()),
             failures,
             sharing: self.sharing.as_ref().map(|sharing| (sharing, name_of(&certificate.path))),

@@ -1,6 +1,7 @@
 //! One order: from names to a certificate (RFC 8555, section 7.4).
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::hook::{self, DnsChange};
+use super::persist::{self, PersistentRecord};
 use super::sharing::{SharedChallenge, SharedOrder, Sharing};
-use crate::config::{AutomaticCertificates, ChallengeKind};
+use crate::config::{AutomaticCertificates, CertificateSubject, ChallengeKind};
 use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
 use crate::tls::{Shown, Validations};
@@ -28,6 +30,8 @@ pub(super) struct Ordering<'a> {
     pub(super) spawner: Option<&'a Spawner>,
     pub(super) validations: &'a Arc<Validations>,
     pub(super) names: &'a [String],
+    /// Profile, instead of that of the settings.
+    pub(super) profile: Option<&'a str>,
     /// Certificate that the new one replaces (RFC 9773, section 5).
     pub(super) replaced: Option<CertificateIdentifier<'static>>,
     /// Number of failed orders before this one.
@@ -60,6 +64,8 @@ pub(super) struct OrderError {
 enum ErrorOrigin {
     /// The CA could not validate a name.
     Validation,
+    /// The CA did not find a record of DNS that stays.
+    Record,
     /// The CA did not respond.
     Connection,
     /// The CA has rejected the order, or failed itself.
@@ -76,6 +82,8 @@ struct Evidence {
     records: Vec<(String, String)>,
     /// Names of challenges in the store.
     shared: Vec<String>,
+    /// Records that the operator must have set.
+    persistent: Vec<PersistentRecord>,
 }
 
 impl Issued {
@@ -100,12 +108,24 @@ impl OrderError {
         Self::of(ErrorOrigin::Connection, "the order took longer than `order-timeout`")
     }
 
+    /// Adds the records of DNS that the CA has looked for.
+    fn with_records(mut self, records: &[PersistentRecord]) -> Self {
+        for PersistentRecord { name, value } in records {
+            self.message.push_str(&format!("; it needs the TXT record {name} {value}"));
+        }
+        if !records.is_empty() && self.origin != ErrorOrigin::Connection {
+            self.origin = ErrorOrigin::Record;
+        }
+        self
+    }
+
     /// Advice for the operator.
     pub(super) fn advice(&self) -> &'static str {
         if !self.wait_min.is_zero() {
             return "the CA limits the rate of orders: order fewer certificates";
         }
         match self.origin {
+            ErrorOrigin::Record => "set the record in DNS; the server tries again",
             ErrorOrigin::Validation => "point the names to this server in DNS, and let the CA reach ports 80 and 443",
             ErrorOrigin::Connection => {
                 "the CA did not respond, or not as a CA does: check `directory`, the network and the status page of the CA; the server tries \
@@ -203,8 +223,13 @@ impl Ordering<'_> {
         // An instance that has ended may have finalized it.
         if !matches!(order.state().status, OrderStatus::Processing | OrderStatus::Valid) {
             self.show(&mut order, evidence).await?;
-            if order.poll_ready(&patience).await? != OrderStatus::Ready {
-                return Err(why_invalid(&mut order).await);
+            let failure = match order.poll_ready(&patience).await {
+                Ok(OrderStatus::Ready) => None,
+                Ok(_) => Some(why_invalid(&mut order).await),
+                Err(error) => Some(OrderError::from(error)),
+            };
+            if let Some(error) = failure {
+                return Err(error.with_records(&evidence.persistent));
             }
             let mut params = CertificateParams::new(self.names).map_err(failed)?;
             params.distinguished_name = DistinguishedName::new();
@@ -248,8 +273,8 @@ impl Ordering<'_> {
     }
 
     async fn begin(&self) -> Result<Order, OrderError> {
-        let identifiers: Vec<Identifier> = self.names.iter().map(|name| Identifier::Dns(name.clone())).collect();
-        let new = || match &self.settings.profile {
+        let identifiers: Vec<Identifier> = self.names.iter().map(|name| identifier_of(name)).collect();
+        let new = || match self.profile.or(self.settings.profile.as_deref()) {
             Some(profile) => NewOrder::new(&identifiers).profile(profile),
             None => NewOrder::new(&identifiers),
         };
@@ -260,6 +285,11 @@ impl Ordering<'_> {
         }
         // There is none to replace, or the CA rejects that; the certificate is still needed.
         Ok(self.account.new_order(&new()).await?)
+    }
+
+    /// Name of the CA in records of DNS; `None` if the CA does not tell.
+    async fn issuer(&self) -> Option<String> {
+        persist::issuer(&self.settings.directory, self.settings.authority.as_deref()).await
     }
 
     /// Answers a challenge for each name, and asks the CA to validate it.
@@ -276,7 +306,12 @@ impl Ordering<'_> {
             let offered = |kind: &ChallengeKind| {
                 authorization.challenges.iter().any(|challenge| challenge.r#type == type_of(*kind))
             };
-            let Some(kind) = choose(&self.settings.challenges(), self.failures, is_wildcard, offered) else {
+            let subject = match (is_wildcard, &authorization.identifier().identifier) {
+                (true, _) => CertificateSubject::Wildcard,
+                (false, Identifier::Ip(_)) => CertificateSubject::Address,
+                (false, _) => CertificateSubject::Host,
+            };
+            let Some(kind) = choose(&self.settings.challenges(subject), self.failures, offered) else {
                 let name = authorization.identifier();
                 return Err(OrderError::new(format_args!(
                     "the CA offers no challenge for {name} that `challenges` allows"
@@ -287,9 +322,10 @@ impl Ordering<'_> {
             };
             let name = match challenge.identifier().identifier {
                 Identifier::Dns(name) => name.clone(),
+                Identifier::Ip(address) => address.to_string(),
                 other => {
                     return Err(OrderError::new(format_args!(
-                        "the CA asks for an identifier that is not a DNS name: {other:?}"
+                        "the CA asks for an identifier that is neither a DNS name nor an address: {other:?}"
                     )));
                 }
             };
@@ -314,6 +350,15 @@ impl Ordering<'_> {
                     evidence.records.push(record.clone());
                     hook::run(spawner, hook, DnsChange::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
                 }
+                ChallengeKind::DnsPersist01 => {
+                    let record = PersistentRecord::new(&name, self.issuer().await, self.account.id(), self.names);
+                    // A name and the wildcard below it need the same one.
+                    if !evidence.persistent.contains(&record) {
+                        let fields: &[(&str, &dyn fmt::Display)] = &[("name", &record.name), ("value", &record.value)];
+                        self.log.info(event("DNS record expected", fields));
+                        evidence.persistent.push(record);
+                    }
+                }
             }
             challenge.set_ready().await?;
         }
@@ -336,16 +381,13 @@ impl Evidence {
     }
 }
 
-/// Kind of challenge: DNS for wildcards; for other names, each kind that the CA offers in turn after failures.
-fn choose(
-    kinds: &[ChallengeKind],
-    failures: u32,
-    is_wildcard: bool,
-    offered: impl Fn(&ChallengeKind) -> bool,
-) -> Option<ChallengeKind> {
-    if is_wildcard {
-        return Some(ChallengeKind::Dns01).filter(offered);
-    }
+/// Identifier of a name or an address (RFC 8738, section 3).
+fn identifier_of(name: &str) -> Identifier {
+    name.parse::<IpAddr>().map_or_else(|_| Identifier::Dns(name.to_owned()), Identifier::Ip)
+}
+
+/// Kind of challenge: each that the CA offers in turn after failures.
+fn choose(kinds: &[ChallengeKind], failures: u32, offered: impl Fn(&ChallengeKind) -> bool) -> Option<ChallengeKind> {
     let usable: Vec<ChallengeKind> = kinds.iter().copied().filter(offered).collect();
     (!usable.is_empty()).then(|| usable[failures as usize % usable.len()])
 }
@@ -355,6 +397,7 @@ fn type_of(kind: ChallengeKind) -> ChallengeType {
         ChallengeKind::Http01 => ChallengeType::Http01,
         ChallengeKind::TlsAlpn01 => ChallengeType::TlsAlpn01,
         ChallengeKind::Dns01 => ChallengeType::Dns01,
+        ChallengeKind::DnsPersist01 => ChallengeType::Unknown("dns-persist-01".to_owned()),
     }
 }
 
@@ -385,17 +428,27 @@ mod tests {
     #[test]
     fn challenges_are_taken_in_turn() {
         let all = &[Http01, TlsAlpn01, Dns01][..];
-        for (kinds, failures, is_wildcard, offered, expect) in [
-            (&[Http01, TlsAlpn01][..], 0, false, all, Some(Http01)),
-            (&[Http01, TlsAlpn01], 1, false, all, Some(TlsAlpn01)),
-            (&[Http01, TlsAlpn01], 2, false, all, Some(Http01)),
-            (&[Http01, TlsAlpn01], 0, false, &[TlsAlpn01], Some(TlsAlpn01)),
-            (&[Http01, TlsAlpn01], 7, true, all, Some(Dns01)),
-            (&[Http01], 0, false, &[Dns01], None),
-            (&[Http01], 0, true, &[Http01], None),
+        for (kinds, failures, offered, expect) in [
+            (&[Http01, TlsAlpn01][..], 0, all, Some(Http01)),
+            (&[Http01, TlsAlpn01], 1, all, Some(TlsAlpn01)),
+            (&[Http01, TlsAlpn01], 2, all, Some(Http01)),
+            (&[Http01, TlsAlpn01], 0, &[TlsAlpn01], Some(TlsAlpn01)),
+            (&[Http01], 0, &[Dns01], None),
+            (&[], 0, all, None),
         ] {
-            let chosen = choose(kinds, failures, is_wildcard, |kind| offered.contains(kind));
-            assert_eq!(chosen, expect, "{kinds:?} {failures} {is_wildcard} {offered:?}");
+            let chosen = choose(kinds, failures, |kind| offered.contains(kind));
+            assert_eq!(chosen, expect, "{kinds:?} {failures} {offered:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_are_identifiers() {
+        for (name, expect) in [
+            ("*.a.example", Identifier::Dns("*.a.example".into())),
+            ("192.0.2.1", Identifier::Ip([192, 0, 2, 1].into())),
+            ("2001:db8::1", Identifier::Ip("2001:db8::1".parse().unwrap())),
+        ] {
+            assert_eq!(identifier_of(name), expect);
         }
     }
 }

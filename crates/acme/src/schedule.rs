@@ -7,6 +7,9 @@ use crate::config::RETRY_INTERVAL_MAX;
 /// Longest pause after a successful order.
 const PAUSE_MAX: Duration = Duration::from_secs(3_600);
 
+/// Tries in the lifetime of a certificate, at least: a third of it, for renewal, has eight.
+const TRIES_IN_A_LIFETIME: u64 = 24;
+
 /// First and last second of a certificate, since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
@@ -34,11 +37,15 @@ pub(super) fn pause_after_success(validity: Validity, first: Duration) -> Durati
     Duration::from_secs((lifetime / 3).min(PAUSE_MAX.as_secs())).max(first.min(PAUSE_MAX))
 }
 
-/// Wait after consecutive failures. It doubles each time, up to a day. A random part of up to a quarter spreads orders
-/// that failed together. `random` is 0 to 1.
-pub(super) fn retry_wait(first: Duration, failures: u32, random: f64) -> Duration {
+/// Wait after consecutive failures. It doubles each time, up to a day, or a part of the lifetime of the certificate in
+/// use. A random part of up to a quarter spreads orders that failed together. `random` is 0 to 1.
+pub(super) fn retry_wait(first: Duration, failures: u32, in_use: Option<Validity>, random: f64) -> Duration {
     let doubled = first.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    doubled.min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)
+    let of_lifetime = in_use.map_or(RETRY_INTERVAL_MAX, |validity| {
+        let lifetime = validity.not_after.saturating_sub(validity.not_before).max(0).unsigned_abs();
+        Duration::from_secs(lifetime / TRIES_IN_A_LIFETIME)
+    });
+    doubled.min(of_lifetime.max(first)).min(RETRY_INTERVAL_MAX).mul_f64(1.0 + random / 4.0)
 }
 
 /// Time of the next attempt, as stored. A time further away than any wait was written with a wrong clock, and is
@@ -104,7 +111,35 @@ mod tests {
         for (failures, random, expect_seconds) in
             [(1, 0.0, 60), (1, 1.0, 75), (2, 0.0, 120), (5, 0.0, 960), (12, 0.0, 86_400), (400, 1.0, 108_000)]
         {
-            assert_eq!(retry_wait(minute, failures, random).as_secs(), expect_seconds, "{failures}");
+            assert_eq!(retry_wait(minute, failures, None, random).as_secs(), expect_seconds, "{failures}");
+        }
+        let of_days = |days: i64| Some(Validity { not_before: 1_000, not_after: 1_000 + days * 86_400 });
+        for (in_use, expect_seconds) in
+            [(of_days(90), 86_400), (of_days(45), 86_400), (of_days(6), 21_600), (of_days(0), 60), (of_days(-1), 60)]
+        {
+            assert_eq!(retry_wait(minute, 30, in_use, 0.0).as_secs(), expect_seconds, "{in_use:?}");
+        }
+    }
+
+    /// Each lifetime that CAs offer leaves time for a CA that is away for most of the last third.
+    #[test]
+    fn certificates_of_all_lifetimes_outlive_a_failure_of_the_ca() {
+        const HOUR: i64 = 3_600;
+        for (lifetime_hours, tries_min) in [(6 * 24, 14), (45 * 24, 20), (90 * 24, 30), (24, 10)] {
+            let validity = Validity { not_before: 0, not_after: lifetime_hours * HOUR };
+            let due = renewal_time(validity, None, 0.5);
+            assert_eq!(due, lifetime_hours * HOUR / 3 * 2);
+            // As late as possible each time.
+            let (mut now, mut failures, mut longest) = (due, 0, 0);
+            while now < validity.not_after {
+                failures += 1;
+                let wait = retry_wait(Duration::from_secs(60), failures, Some(validity), 1.0).as_secs() as i64;
+                longest = longest.max(wait);
+                now += wait;
+            }
+            assert!(failures >= tries_min, "{lifetime_hours} hours: {failures} tries");
+            // So long before the end, at least, the CA must be back.
+            assert!(longest * 4 <= validity.not_after - due, "{lifetime_hours} hours: {longest} s between tries");
         }
     }
 }

@@ -81,10 +81,12 @@ impl Store {
         }
     }
 
-    /// Path of the certificate for these names, with its key.
-    pub(super) fn certificate_path(&self, names: &[String]) -> PathBuf {
+    /// Path of the certificate for these names with its key. Sites with a profile of their own have certificates of their
+    /// own.
+    pub(super) fn certificate_path(&self, names: &[String], profile: Option<&str>) -> PathBuf {
         let first = names.first().map_or("", String::as_str);
-        let name = file_name(&first.replace('*', "any"), &names.join(" "));
+        let whole = names.iter().map(String::as_str).chain(profile).collect::<Vec<_>>().join(" ");
+        let name = file_name(&first.replace('*', "any"), &whole);
         self.certificates().join(name).with_added_extension("pem")
     }
 
@@ -229,9 +231,10 @@ mod tests {
     #[test]
     fn certificates_come_back() {
         let (_directory, store) = store();
-        let path = store.certificate_path(&names(&["*.example.com", "example.com"]));
+        let path = store.certificate_path(&names(&["*.example.com", "example.com"]), None);
         assert!(path.file_name().unwrap().to_str().unwrap().starts_with("any.example.com-"), "{path:?}");
-        assert_ne!(path, store.certificate_path(&names(&["*.example.com"])));
+        assert_ne!(path, store.certificate_path(&names(&["*.example.com"]), None));
+        assert_ne!(path, store.certificate_path(&names(&["*.example.com", "example.com"]), Some("short")));
         assert!(store.certificate(&path).is_none());
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(names(&["example.com"])).unwrap().self_signed(&key).unwrap();
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn attempts_outlive_a_restart() {
         let (_directory, store) = store();
-        let path = store.certificate_path(&names(&["a.example"]));
+        let path = store.certificate_path(&names(&["a.example"]), None);
         assert_eq!(store.attempts(&path), Attempts::default());
         let attempts = Attempts { failures: 3, retry_unix_seconds: 1_700_000_000 };
         store.save_attempts(&path, attempts).unwrap();

@@ -207,6 +207,7 @@ fn certificates_of(sources: &StatusSources) -> Vec<CertificateStatus> {
         let each = facts.iter().map(|facts| CertificateStatus {
             names: facts.names.iter().take(CERTIFICATE_NAMES_MAX).cloned().collect(),
             issuer: facts.issuer.clone(),
+            not_before_unix_s: Some(facts.not_before_unix_seconds),
             not_after_unix_s: Some(facts.not_after_unix_seconds),
             ..whole.clone()
         });

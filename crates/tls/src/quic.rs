@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::io::Cursor;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -51,6 +52,8 @@ pub struct QuicTls {
     tls: Arc<ListenerTls>,
     /// Computes fingerprints; `None` if they are not wanted.
     fingerprint: Option<HelloFingerprint>,
+    /// Address that the client has connected to, if it may select a site.
+    local: Option<IpAddr>,
 }
 
 /// Settings of a site for QUIC.
@@ -83,6 +86,7 @@ struct HelloReader {
     /// ClientHello as far as it has arrived.
     hello: Vec<u8>,
     fingerprint: Option<HelloFingerprint>,
+    local: Option<IpAddr>,
 }
 
 struct Handshake {
@@ -129,12 +133,18 @@ pub(super) fn quic_settings(settings: &TlsSettings, early: Option<&Arc<EarlySess
 impl QuicTls {
     /// Makes the TLS of a listener; `None` if its default site has no HTTP/3.
     pub fn new(tls: Arc<ListenerTls>, fingerprint: Option<HelloFingerprint>) -> Option<Self> {
-        tls.find(None).quic().map(|_| Self { tls, fingerprint })
+        tls.find(None, || None).quic().map(|_| Self { tls, fingerprint, local: None })
+    }
+
+    /// Copy for a client that has connected to this address; `None` if the address selects no site.
+    pub fn at(&self, local: Option<IpAddr>) -> Option<Self> {
+        let local = local.filter(|_| self.tls.has_addresses())?;
+        Some(Self { tls: Arc::clone(&self.tls), fingerprint: self.fingerprint, local: Some(local) })
     }
 
     fn initial(&self) -> Arc<QuicServerConfig> {
         // Local invariant: the constructor has looked, and the certificates that replace others have the same versions.
-        self.tls.find(None).quic().expect("the default site has HTTP/3").initial
+        self.tls.find(None, || None).quic().expect("the default site has HTTP/3").initial
     }
 }
 
@@ -154,6 +164,7 @@ impl ServerConfig for QuicTls {
             acceptor: Acceptor::default(),
             hello: Vec::new(),
             fingerprint: self.fingerprint,
+            local: self.local,
         };
         Box::new(SiteSession { initial: self.initial(), stage: Stage::AwaitHello(Box::new(reader)), next_keys: None })
     }
@@ -183,7 +194,7 @@ impl HelloReader {
             Ok(None) => return Ok(None),
             Err((error, _)) => return Err(alert(DECODE_ERROR, &error.to_string())),
         };
-        let site = self.tls.find(name.as_deref());
+        let site = self.tls.find(name.as_deref(), || self.local);
         let settings = site.quic().ok_or_else(|| alert(NO_APPLICATION_PROTOCOL, "the site has no HTTP/3"))?.settings;
         let mut parameters = Vec::new();
         self.parameters.write(&mut parameters);

@@ -49,10 +49,12 @@ pub struct SiteTls {
 /// Facts of a certificate for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// Names of the certificate; empty without subject alternative names of DNS.
+    /// Names and addresses of the certificate; empty without subject alternative names.
     pub names: Vec<String>,
     /// CA that has signed it.
     pub issuer: String,
+    /// First second of validity, since 1970.
+    pub not_before_unix_seconds: i64,
     /// Last second of validity, since 1970.
     pub not_after_unix_seconds: i64,
 }
@@ -277,6 +279,7 @@ impl CurrentCertificate {
         let facts = certificates.iter().map(|certificate| CertificateFacts {
             names: certificate.names.clone(),
             issuer: certificate.issuer.clone(),
+            not_before_unix_seconds: certificate.not_before_unix_seconds,
             not_after_unix_seconds: certificate.not_after_unix_seconds,
         });
         let facts = facts.collect();

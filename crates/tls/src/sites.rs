@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -7,7 +8,7 @@ use rustls::server::{ClientHello, ProducesTickets};
 
 use super::early_sessions::{EarlySessions, RememberedLimits};
 use super::{SiteTls, Validations};
-use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, SiteConfig};
+use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, SiteConfig, address_of};
 
 /// TLS of all sites that have it.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub struct ListenerTls {
     suffixes: HashMap<String, Arc<SiteTls>>,
     /// Sites by the start of the name, with the dot at its end.
     prefixes: HashMap<String, Arc<SiteTls>>,
+    /// Sites by address, for clients that name no server: an address is no server name (RFC 6066, section 3).
+    addresses: HashMap<IpAddr, Arc<SiteTls>>,
     default: Arc<SiteTls>,
     validations: Arc<Validations>,
 }
@@ -139,8 +142,14 @@ impl ListenerTls {
         sites.sort_by_key(|(config, _)| !config.default);
         let default = Arc::clone(sites.first()?.1);
         let (mut exact, mut suffixes, mut prefixes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut addresses = HashMap::new();
         for (config, site) in sites {
             for name in &config.names {
+                if let HostPattern::Exact(name) = name
+                    && let Some(address) = address_of(name)
+                {
+                    addresses.entry(address).or_insert_with(|| Arc::clone(site));
+                }
                 let (map, name) = match name {
                     HostPattern::Exact(name) => (&mut exact, name),
                     HostPattern::Suffix(suffix) => (&mut suffixes, suffix),
@@ -149,7 +158,7 @@ impl ListenerTls {
                 map.entry(name.clone()).or_insert_with(|| Arc::clone(site));
             }
         }
-        Some(Self { exact, suffixes, prefixes, default, validations: Arc::clone(validations) })
+        Some(Self { exact, suffixes, prefixes, addresses, default, validations: Arc::clone(validations) })
     }
 
     /// Settings for a handshake that validates a name for a CA.
@@ -162,9 +171,19 @@ impl ListenerTls {
         self.validations.has_handshakes()
     }
 
-    /// Site for a server name in lower case; the default site for no or an unknown name.
-    pub fn find(&self, server_name: Option<&str>) -> &Arc<SiteTls> {
-        let Some(name) = server_name else { return &self.default };
+    /// True if the address that a client connects to may select a site.
+    pub fn has_addresses(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
+    /// Site for a server name in lower case. Without a name, that of the address that the client connected to, which is
+    /// asked for only if a site has one. The default site for neither, or an unknown name.
+    pub fn find(&self, server_name: Option<&str>, local: impl FnOnce() -> Option<IpAddr>) -> &Arc<SiteTls> {
+        let Some(name) = server_name else {
+            let local = if self.has_addresses() { local() } else { None };
+            let site = local.and_then(|address| self.addresses.get(&address.to_canonical()));
+            return site.unwrap_or(&self.default);
+        };
         let dots = name.match_indices('.').skip_while(|(at, _)| *at == 0);
         let by_suffix = || dots.map(|(at, _)| &name[at..]).find_map(|suffix| self.suffixes.get(suffix));
         let by_prefix = || {
@@ -204,11 +223,12 @@ mod tests {
         let suffix = |name: &str| HostPattern::Suffix(name.into());
         let config = Config {
             sites: [
-                site(&[exact("a.example")], false),
+                site(&[exact("a.example"), exact("[2001:db8::1]")], false),
                 site(&[suffix(".example")], false),
                 site(&[suffix(".b.example"), exact("a.example")], false),
                 SiteConfig { tls: Tls::default(), ..site(&[exact("none.example")], false) },
                 site(&[exact("d.test")], true),
+                site(&[exact("192.0.2.1"), exact("e.example")], false),
             ]
             .map(Arc::new)
             .into(),
@@ -231,8 +251,20 @@ mod tests {
             (Some(""), 4),
             (None, 4),
         ] {
-            assert_eq!(listener.find(name).names, config.sites[expect].names, "{name:?}");
+            let local = || Some("198.51.100.1".parse().unwrap());
+            assert_eq!(listener.find(name, local).names, config.sites[expect].names, "{name:?}");
         }
+        for (name, local, expect) in [
+            (None, "192.0.2.1", 5),
+            (None, "::ffff:192.0.2.1", 5),
+            (None, "2001:db8::1", 0),
+            (None, "2001:db8::2", 4),
+            (Some("a.example"), "192.0.2.1", 0),
+        ] {
+            let site = listener.find(name, || Some(local.parse().unwrap()));
+            assert_eq!(site.names, config.sites[expect].names, "{name:?} {local}");
+        }
+        assert_eq!(listener.find(None, || None).names, config.sites[4].names);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ const PROTOCOL: &[u8] = b"acme-tls/1";
 pub struct Validations {
     /// Responses by token.
     responses: Pending<Bytes>,
-    /// Handshakes by name, in lower case.
+    /// Handshakes by server name, in lower case.
     handshakes: Pending<Arc<ServerConfig>>,
 }
 
@@ -60,15 +61,17 @@ impl Validations {
         Shown(Some(Box::new(move || all.responses.remove(&token))))
     }
 
-    /// Answers handshakes for this name with a certificate that contains the digest of the key authorization.
+    /// Answers handshakes for this name or address with a certificate that contains the digest of the key
+    /// authorization.
     ///
     /// # Errors
     /// No certificate is possible for such a name.
     pub fn show_handshake(self: &Arc<Self>, name: &str, digest: &[u8]) -> Result<Shown, rcgen::Error> {
         let name = name.to_ascii_lowercase();
-        self.handshakes.insert(name.clone(), Arc::new(settings(&name, digest)?));
+        let server_name = name.parse().map_or_else(|_| name.clone(), reverse_name);
+        self.handshakes.insert(server_name.clone(), Arc::new(settings(&name, digest)?));
         let all = Arc::clone(self);
-        Ok(Shown(Some(Box::new(move || all.handshakes.remove(&name)))))
+        Ok(Shown(Some(Box::new(move || all.handshakes.remove(&server_name)))))
     }
 }
 
@@ -107,6 +110,22 @@ impl<V: Clone> Pending<V> {
 
     fn remove(&self, key: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Server name with which a CA validates an address (RFC 8738, section 6): that of its entry in the reverse zone of DNS.
+fn reverse_name(address: IpAddr) -> String {
+    let mut name = String::new();
+    match address {
+        IpAddr::V4(address) => {
+            address.octets().iter().rev().for_each(|octet| name.push_str(&format!("{octet}.")));
+            name + "in-addr.arpa"
+        }
+        IpAddr::V6(address) => {
+            let octets = address.octets();
+            octets.iter().rev().for_each(|octet| name.push_str(&format!("{:x}.{:x}.", octet & 0xf, octet >> 4)));
+            name + "ip6.arpa"
+        }
     }
 }
 
@@ -162,6 +181,15 @@ mod tests {
         assert_eq!(all.handshakes.get("a.example").unwrap().alpn_protocols, [PROTOCOL]);
         drop(shown);
         assert!(all.handshakes.get("a.example").is_none());
+        for (address, server_name) in [
+            ("192.0.2.17", "17.2.0.192.in-addr.arpa"),
+            ("2001:DB8::2a", "a.2.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"),
+        ] {
+            let shown = all.show_handshake(address, &[7; 32]).unwrap();
+            assert!(all.handshakes.get(server_name).is_some(), "{address}");
+            drop(shown);
+            assert!(all.handshakes.is_empty(), "{address}");
+        }
         assert!(all.show_handshake("ä", &[7; 32]).is_err());
     }
 }

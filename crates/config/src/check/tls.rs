@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::finding::{CheckedSite, ModelFinding, ModelPart, SiteSoundness};
-use crate::model::automatic::{AutomaticCertificates, ChallengeKind, certificate_name, is_public};
+use crate::model::automatic::{AutomaticCertificates, CertificateSubject, ChallengeKind, certificate_name, is_public};
 use crate::model::tls::{Certificate, TlsVersion};
 use crate::model::{Config, HostPattern};
 use crate::options::OptionContext;
@@ -90,12 +90,38 @@ fn check_names(site: CheckedSite<'_>, settings: &AutomaticCertificates, findings
             let finding = ModelFinding::error(site.name(index), message, "this name");
             findings.push(finding.help("add a `certificate`, name each host, or write `automatic-certificate off`"));
         }
-        if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
+        let subject = CertificateSubject::of(name);
+        let is_suffix = matches!(name, HostPattern::Suffix(_));
+        if is_suffix && settings.challenges(subject).is_empty() {
             let message = format!("a certificate for `{}` needs a DNS challenge", certificate_name(name));
             findings.push(ModelFinding::error(site.name(index), message, "this name").help(
                 "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`",
             ));
         }
+        if subject == CertificateSubject::Address {
+            check_address(site, index, settings, findings);
+        }
+    }
+}
+
+/// A CA connects to an address to validate it (RFC 8738, section 3).
+fn check_address(
+    site: CheckedSite<'_>,
+    index: usize,
+    settings: &AutomaticCertificates,
+    findings: &mut Vec<ModelFinding>,
+) {
+    let name = certificate_name(&site.config.names[index]);
+    if settings.challenges(CertificateSubject::Address).is_empty() {
+        let message = format!("a certificate for `{name}` needs the challenge `http-01` or `tls-alpn-01`");
+        let finding = ModelFinding::error(site.name(index), message, "this address");
+        findings.push(finding.help("add one to `challenges` in `automatic-certificates`"));
+    }
+    let profile = site.config.tls.profile.as_deref().or(settings.profile.as_deref());
+    if settings.is_lets_encrypt() && profile != Some("shortlived") {
+        let message = "Let's Encrypt issues certificates for addresses with the profile `shortlived` only";
+        let finding = ModelFinding::warning(site.name(index), message, "this address");
+        findings.push(finding.help("write `automatic-certificate profile=\"shortlived\"`"));
     }
 }
 

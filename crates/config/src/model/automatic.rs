@@ -41,6 +41,19 @@ pub enum ChallengeKind {
     TlsAlpn01,
     /// By a record in DNS (RFC 8555, section 8.4).
     Dns01,
+    /// By a record that stays in DNS (draft-ietf-acme-dns-persist).
+    DnsPersist01,
+}
+
+/// Kind of a name, which decides how control over it can be proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateSubject {
+    /// Name of a host.
+    Host,
+    /// All hosts below a name.
+    Wildcard,
+    /// IP address (RFC 8738).
+    Address,
 }
 
 /// A program that adds and removes records in DNS.
@@ -88,16 +101,45 @@ impl Default for AutomaticCertificates {
 impl AutomaticCertificates {
     /// Returns `true` if a certificate for this name can be obtained by default.
     pub fn can_be_got(&self, name: &HostPattern) -> bool {
-        let can_be_shown = matches!(name, HostPattern::Exact(_)) || self.dns_hook.is_some();
-        can_be_shown && is_public(name)
+        is_public(name) && !self.challenges(CertificateSubject::of(name)).is_empty()
     }
 
-    /// The ways to show that a name is ours, the first to try first.
-    pub fn challenges(&self) -> Vec<ChallengeKind> {
-        match (self.challenges.is_empty(), &self.dns_hook) {
-            (false, _) => self.challenges.clone(),
-            (true, Some(_)) => vec![ChallengeKind::Dns01],
-            (true, None) => vec![ChallengeKind::Http01, ChallengeKind::TlsAlpn01],
+    /// Challenges that prove control over a name of this kind, the first to try first.
+    pub fn challenges(&self, subject: CertificateSubject) -> Vec<ChallengeKind> {
+        const CONNECTIONS: &[ChallengeKind] = &[ChallengeKind::Http01, ChallengeKind::TlsAlpn01];
+        let usual = match (&self.dns_hook, subject) {
+            (_, CertificateSubject::Address) | (None, CertificateSubject::Host) => CONNECTIONS,
+            (Some(_), _) => &[ChallengeKind::Dns01],
+            (None, CertificateSubject::Wildcard) => &[],
+        };
+        let can_prove = |kind: &ChallengeKind| match subject {
+            CertificateSubject::Host => true,
+            CertificateSubject::Wildcard => !CONNECTIONS.contains(kind),
+            CertificateSubject::Address => CONNECTIONS.contains(kind),
+        };
+        let chosen: Vec<_> = self.challenges.iter().copied().filter(can_prove).collect();
+        match (self.challenges.is_empty(), chosen.is_empty(), subject) {
+            (true, ..) => usual.to_vec(),
+            // A hook is enough for a wildcard, also if other names use other challenges.
+            (false, true, CertificateSubject::Wildcard) => usual.to_vec(),
+            _ => chosen,
+        }
+    }
+
+    /// True for a directory of Let's Encrypt.
+    pub fn is_lets_encrypt(&self) -> bool {
+        let host = self.directory.strip_prefix("https://").and_then(|rest| rest.split('/').next());
+        host.is_some_and(|host| host.ends_with(".api.letsencrypt.org"))
+    }
+}
+
+impl CertificateSubject {
+    /// Kind of a site's name.
+    pub fn of(name: &HostPattern) -> Self {
+        match name {
+            HostPattern::Exact(name) if address_of(name).is_some() => Self::Address,
+            HostPattern::Exact(_) => Self::Host,
+            HostPattern::Suffix(_) | HostPattern::Prefix(_) => Self::Wildcard,
         }
     }
 }
@@ -117,8 +159,8 @@ impl ExternalAccount {
 }
 
 impl ChallengeKind {
-    /// All kinds, by the names that RFC 8555 and RFC 8737 give them.
-    pub const NAMES: &[&str] = &["http-01", "tls-alpn-01", "dns-01"];
+    /// All kinds, by the names that RFC 8555, RFC 8737 and draft-ietf-acme-dns-persist give them.
+    pub const NAMES: &[&str] = &["http-01", "tls-alpn-01", "dns-01", "dns-persist-01"];
 
     /// The kind of this name.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -126,6 +168,7 @@ impl ChallengeKind {
             "http-01" => Some(Self::Http01),
             "tls-alpn-01" => Some(Self::TlsAlpn01),
             "dns-01" => Some(Self::Dns01),
+            "dns-persist-01" => Some(Self::DnsPersist01),
             _ => None,
         }
     }
@@ -165,10 +208,19 @@ pub fn is_public(name: &HostPattern) -> bool {
     !is_address && !top.is_empty() && !PRIVATE_DOMAINS.contains(&top) && !top.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Address that a host name is; one of IPv6 is in brackets.
+pub fn address_of(name: &str) -> Option<IpAddr> {
+    let inside = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inside {
+        Some(inside) => inside.parse().ok().filter(IpAddr::is_ipv6),
+        None => name.parse().ok().filter(IpAddr::is_ipv4),
+    }
+}
+
 /// The name of a certificate for such hosts.
 pub fn certificate_name(name: &HostPattern) -> String {
     match name {
-        HostPattern::Exact(name) => name.clone(),
+        HostPattern::Exact(name) => address_of(name).map_or_else(|| name.clone(), |address| address.to_string()),
         HostPattern::Suffix(suffix) => format!("*{suffix}"),
         HostPattern::Prefix(prefix) => format!("{prefix}*"),
     }
@@ -209,14 +261,46 @@ mod tests {
 
     #[test]
     fn challenges_by_what_there_is() {
+        use CertificateSubject::{Address, Host, Wildcard};
+        use ChallengeKind::{Dns01, DnsPersist01, Http01, TlsAlpn01};
+
         let hook = DnsHook { program: "/hook".into(), arguments: Vec::new(), timeout: Duration::from_secs(1) };
-        let with = |challenges: &[ChallengeKind], dns_hook: Option<&DnsHook>| {
-            let settings = AutomaticCertificates { challenges: challenges.to_vec(), ..Default::default() };
-            AutomaticCertificates { dns_hook: dns_hook.cloned(), ..settings }.challenges()
-        };
-        assert_eq!(with(&[], None), [ChallengeKind::Http01, ChallengeKind::TlsAlpn01]);
-        assert_eq!(with(&[], Some(&hook)), [ChallengeKind::Dns01]);
-        assert_eq!(with(&[ChallengeKind::TlsAlpn01], Some(&hook)), [ChallengeKind::TlsAlpn01]);
+        for (challenges, has_hook, subject, expect) in [
+            (&[][..], false, Host, &[Http01, TlsAlpn01][..]),
+            (&[], true, Host, &[Dns01]),
+            (&[TlsAlpn01], true, Host, &[TlsAlpn01]),
+            (&[DnsPersist01, Http01], false, Host, &[DnsPersist01, Http01]),
+            (&[], false, Wildcard, &[]),
+            (&[], true, Wildcard, &[Dns01]),
+            (&[TlsAlpn01], true, Wildcard, &[Dns01]),
+            (&[TlsAlpn01], false, Wildcard, &[]),
+            (&[DnsPersist01, Http01], false, Wildcard, &[DnsPersist01]),
+            (&[DnsPersist01, Dns01], true, Wildcard, &[DnsPersist01, Dns01]),
+            (&[], true, Address, &[Http01, TlsAlpn01]),
+            (&[DnsPersist01, TlsAlpn01], false, Address, &[TlsAlpn01]),
+            (&[Dns01], true, Address, &[]),
+        ] {
+            let settings = AutomaticCertificates {
+                challenges: challenges.to_vec(),
+                dns_hook: has_hook.then(|| hook.clone()),
+                ..Default::default()
+            };
+            assert_eq!(settings.challenges(subject), expect, "{challenges:?} {has_hook} {subject:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_addresses() {
+        let exact = |name: &str| HostPattern::Exact(name.into());
+        for (name, subject, expect) in [
+            (exact("192.0.2.1"), CertificateSubject::Address, "192.0.2.1"),
+            (exact("[2001:db8::1]"), CertificateSubject::Address, "2001:db8::1"),
+            (exact("a.example"), CertificateSubject::Host, "a.example"),
+            (exact("[192.0.2.1]"), CertificateSubject::Host, "[192.0.2.1]"),
+            (HostPattern::Suffix(".a.example".into()), CertificateSubject::Wildcard, "*.a.example"),
+        ] {
+            assert_eq!((CertificateSubject::of(&name), certificate_name(&name).as_str()), (subject, expect));
+        }
     }
 
     fn checked(text: &str) -> CheckedConfig {
@@ -231,6 +315,8 @@ mod tests {
             ("\"example.com\" \"*.example.com\"", "", false),
             ("\"example.com\" \"app.internal\"", "", false),
             ("\"app.internal\"", "automatic-certificate on", true),
+            ("\"192.0.2.1\"", "", false),
+            ("\"192.0.2.1\" \"[2001:db8::1]\"", "automatic-certificate profile=\"shortlived\"", true),
             ("\"example.com\"", "automatic-certificate off", false),
             ("\"example.com\"", "listen 8080", false),
             ("", "", false),
@@ -257,6 +343,11 @@ mod tests {
             (site("\"a.example\"", "listen 443 tls=on"), "this site has no certificate"),
             (site("\"example.com\"", "listen 80\n automatic-certificate on"), "no address of this site has TLS"),
             (settings("challenges \"dns-01\""), "`dns-01` needs a `dns-hook`"),
+            (
+                site("\"192.0.2.1\"", "automatic-certificate on")
+                    + "automatic-certificates { challenges \"dns-persist-01\" }",
+                "a certificate for `192.0.2.1` needs the challenge `http-01` or `tls-alpn-01`",
+            ),
             (settings("directory \"http://ca.example/\""), "`http://ca.example/` is not the URL of an ACME directory"),
             (settings("dns-hook \"/nowhere/hook\""), "/nowhere/hook: there is no such program"),
             (settings("external-account \"k\" key-file=\"/nowhere/key\""), "/nowhere/key: No such file"),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Tls {
     pub automatic: Option<bool>,
     /// Result of that choice. The one certificate may then be missing for a while.
     pub is_automatic: bool,
+    /// Profile of the automatic certificate; `None` is that of all sites.
+    pub profile: Option<String>,
     /// The oldest version that is spoken.
     pub version_min: TlsVersion,
     /// Names of the cipher suites, the best first; none is all that are safe.
@@ -111,8 +114,10 @@ pub const CIPHER_SUITES: &[&str] = &[
 pub struct Certificate {
     /// Key for handshakes.
     pub key: Arc<CertifiedKey>,
-    /// The names it is for, lower case; a wildcard begins with `*.`.
+    /// The names and addresses it is for, lower case; a wildcard begins with `*.`.
     pub names: Vec<String>,
+    /// First second of validity, since 1970.
+    pub not_before_unix_seconds: i64,
     /// Last second of validity, since 1970.
     pub not_after_unix_seconds: i64,
     /// Name of the CA that has signed it: its common name, or the whole name.
@@ -203,9 +208,9 @@ impl Certificate {
             error => PemFault::key(error),
         })?;
         let key = default_provider().key_provider.load_private_key(key).map_err(PemFault::key)?;
-        let (names, not_after_unix_seconds, issuer) = {
+        let (names, validity, issuer) = {
             let (_, parsed) = X509Certificate::from_der(&chain[0]).map_err(PemFault::certificate)?;
-            (names_of(&parsed), parsed.validity().not_after.timestamp(), issuer_of(&parsed))
+            (names_of(&parsed), parsed.validity().clone(), issuer_of(&parsed))
         };
         ParsedCertificate::try_from(&chain[0]).map_err(PemFault::certificate)?;
         let key = CertifiedKey::new(chain, key);
@@ -214,7 +219,13 @@ impl Certificate {
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(PemFault::OtherKey),
         }
-        Ok(Self { key: Arc::new(key), names, not_after_unix_seconds, issuer })
+        Ok(Self {
+            key: Arc::new(key),
+            names,
+            not_before_unix_seconds: validity.not_before.timestamp(),
+            not_after_unix_seconds: validity.not_after.timestamp(),
+            issuer,
+        })
     }
 
     /// Returns `true` if the certificate has this name, or a wildcard for its first part (RFC 9525, section 6.3).
@@ -333,6 +344,11 @@ fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
     names
         .filter_map(|name| match name {
             GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            // RFC 5280, section 4.2.1.6: the octets of an address.
+            GeneralName::IPAddress(octets) => match octets.len() {
+                4 => <[u8; 4]>::try_from(*octets).ok().map(|octets| IpAddr::from(octets).to_string()),
+                _ => <[u8; 16]>::try_from(*octets).ok().map(|octets| IpAddr::from(octets).to_string()),
+            },
             _ => None,
         })
         .collect()
@@ -361,7 +377,7 @@ mod tests {
     #[test]
     fn names_of_certificates() {
         let pair = rcgen::KeyPair::generate().unwrap();
-        let names = ["a.example", "*.b.example", "C.example"].map(str::to_owned);
+        let names = ["a.example", "*.b.example", "C.example", "192.0.2.1", "2001:db8::1"].map(str::to_owned);
         let certificate = rcgen::CertificateParams::new(names.to_vec()).unwrap().self_signed(&pair).unwrap();
         let directory = tempfile::tempdir().unwrap();
         // Both in one file.
@@ -372,6 +388,9 @@ mod tests {
             ("a.example", true),
             ("A.Example", true),
             ("x.b.example", true),
+            ("192.0.2.1", true),
+            ("2001:db8::1", true),
+            ("192.0.2.2", false),
             ("b.example", false),
             ("x.y.b.example", false),
             ("c.example", true),

@@ -50,9 +50,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "challenges",
         parameters: &[many("kind", ValueKind::Choice(ChallengeKind::NAMES))],
         doc: "Methods that prove to the CA that you control a name. `http-01` is a response on port 80, \
-              `tls-alpn-01` a handshake on port 443, and `dns-01` a DNS record, which needs a `dns-hook`. The \
-              default is `dns-01` if there is a `dns-hook`, otherwise the other two. After a failure, the next \
-              attempt uses the next method. Names with `*` always use DNS.",
+              `tls-alpn-01` a handshake on port 443, and `dns-01` a DNS record, which needs a `dns-hook`. \
+              `dns-persist-01` is a DNS record that you set once and that stays; the log says which. The default is \
+              `dns-01` if there is a `dns-hook`, otherwise `http-01` and `tls-alpn-01`. After a failure, the next \
+              attempt uses the next method. Names with `*` always use DNS, addresses never.",
         example: r#"challenges "tls-alpn-01""#,
         known_as: KnownAs {
             nginx: &["challenge"],
@@ -111,7 +112,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "profile",
         parameters: &[one("name", ValueKind::Text)],
-        doc: "Certificate profile requested from the CA.",
+        doc: "Certificate profile requested from the CA, for sites whose `automatic-certificate` names none.",
         example: r#"profile "shortlived""#,
         known_as: KnownAs::NONE.nginx(&["profile"]).apache(&["MDProfile"]).caddy(&["profile"]),
         set: OptionSetter::Automatic(|automatic, values| automatic.profile = values.text("name")),

@@ -47,10 +47,12 @@ pub(super) static TLS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "automatic-certificate",
-        parameters: FLAG,
+        parameters: &[optional("on", ValueKind::Flag), property("profile", ValueKind::Text)],
         doc: "Obtains and renews the site's certificate automatically (ACME), as `automatic-certificates` says. It \
               is on by default for a site with public names only, no `certificate`, and no `listen` or one with TLS. \
-              Names with `*` need a `dns-hook`. Turn it on for other names if your own CA issues their certificates.",
+              Names with `*` need a challenge by DNS. Turn it on for other names if your own CA issues their \
+              certificates, and for addresses if the CA issues certificates for addresses. `profile` is the \
+              certificate profile requested from the CA, instead of that of `automatic-certificates`.",
         example: "automatic-certificate off",
         known_as: KnownAs {
             nginx: &["acme_certificate"],
@@ -58,7 +60,10 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["auto_https", "tls", "issuer"],
             others: &["acme"],
         },
-        set: OptionSetter::Site(|site, values| site.tls.automatic = Some(values.on())),
+        set: OptionSetter::Site(|site, values| {
+            site.tls.automatic = Some(values.on());
+            site.tls.profile = values.text("profile");
+        }),
         ..OPTION
     },
     OptionDefinition {

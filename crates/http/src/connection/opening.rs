@@ -501,7 +501,8 @@ impl OpeningConnection {
         // Local invariant: only connections with TLS reach this point.
         let Some(tls) = &self.tls else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         let name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
-        let site = tls.find(name.as_deref());
+        let local = || self.destination.as_deref().copied().or_else(|| socket.local_address()).map(|local| local.ip());
+        let site = tls.find(name.as_deref(), local);
         let validation = tls.validation(&accepted.client_hello());
         drop(accepted);
         let is_validation = validation.is_some();

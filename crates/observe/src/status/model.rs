@@ -541,6 +541,8 @@ pub struct CertificateStatus {
     pub names: Vec<String>,
     /// CA that has signed it.
     pub issuer: String,
+    /// First second of validity, since 1970; `None` if there is no certificate yet.
+    pub not_before_unix_s: Option<i64>,
     /// Last second of validity, since 1970; `None` if there is no certificate yet.
     pub not_after_unix_s: Option<i64>,
     /// True if the server obtains and renews it.

@@ -101,18 +101,28 @@ fn write_certificates(certificates: &[CertificateStatus], text: &mut Text) {
             distinct.push(certificate);
         }
     }
-    text.gauge(
-        "tailcoat_certificate_expiry_seconds",
-        "Last second of a certificate, since 1970; of two, the first to expire.",
-    );
-    for certificate in &distinct {
-        if let Some(not_after) = certificate.not_after_unix_s {
-            let name = name(certificate);
-            text.sample(
-                "",
-                &[("site", &certificate.site), ("name", &name), ("issuer", &certificate.issuer)],
-                not_after,
-            );
+    type Second = fn(&CertificateStatus) -> Option<i64>;
+    let seconds: [(&str, &str, Second); 2] = [
+        (
+            "tailcoat_certificate_expiry_seconds",
+            "Last second of a certificate, since 1970; of two, the first to expire.",
+            |certificate| certificate.not_after_unix_s,
+        ),
+        ("tailcoat_certificate_start_seconds", "First second of the same certificate, since 1970.", |certificate| {
+            certificate.not_before_unix_s
+        }),
+    ];
+    for (metric, help, second) in seconds {
+        text.gauge(metric, help);
+        for certificate in &distinct {
+            if let Some(second) = second(certificate) {
+                let name = name(certificate);
+                text.sample(
+                    "",
+                    &[("site", &certificate.site), ("name", &name), ("issuer", &certificate.issuer)],
+                    second,
+                );
+            }
         }
     }
     text.gauge("tailcoat_certificate_failing", "1 if the last try to obtain or read a certificate failed.");

@@ -55,6 +55,7 @@ pub struct QuicKeys {
 pub struct QuicSettings {
     /// In the form of the QUIC engine.
     pub server: Arc<ServerConfig>,
+    tls: Arc<QuicTls>,
     limits: Limits,
     congestion: CongestionControl,
     traces: Arc<QlogTraces>,
@@ -109,22 +110,32 @@ impl QuicSettings {
         let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
         let fingerprint: HelloFingerprint = |hello| ja4_of_message(hello, HelloTransport::Quic);
         let tls = QuicTls::new(tls, wants_fingerprints.then_some(fingerprint))?;
-        let mut server = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
+        let tls = Arc::new(tls);
+        let mut server = ServerConfig::new(Arc::clone(&tls) as _, Arc::new(token_key));
         server
             .transport_config(Arc::new(transport(limits, congestion).ok()?))
             .max_incoming(WAITING_MAX)
             .incoming_buffer_size(WAITING_BYTES_MAX)
             .incoming_buffer_size_total(WAITING_TOTAL_BYTES_MAX);
-        Some(Self { server: Arc::new(server), limits: limits.clone(), congestion, traces: Arc::clone(traces) })
+        Some(Self { server: Arc::new(server), tls, limits: limits.clone(), congestion, traces: Arc::clone(traces) })
     }
 
-    /// Settings for a connection of a client. They write a trace if an operator watches that client.
-    pub(super) fn for_client(&self, client: IpAddr, now: Instant) -> Arc<ServerConfig> {
+    /// Settings for a connection of a client to this local address, which may select the site. They write a trace if an
+    /// operator watches that client.
+    pub(super) fn for_client(&self, client: IpAddr, local: Option<IpAddr>, now: Instant) -> Arc<ServerConfig> {
         let trace = self.traces.begin(client, now).zip(transport(&self.limits, self.congestion).ok());
-        let Some((trace, mut transport)) = trace else { return Arc::clone(&self.server) };
-        transport.qlog_stream(Some(trace));
+        let tls = self.tls.at(local);
+        if trace.is_none() && tls.is_none() {
+            return Arc::clone(&self.server);
+        }
         let mut server = ServerConfig::clone(&self.server);
-        server.transport_config(Arc::new(transport));
+        if let Some((trace, mut transport)) = trace {
+            transport.qlog_stream(Some(trace));
+            server.transport_config(Arc::new(transport));
+        }
+        if let Some(tls) = tls {
+            server.crypto = Arc::new(tls);
+        }
         Arc::new(server)
     }
 }

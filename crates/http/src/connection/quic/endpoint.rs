@@ -317,7 +317,8 @@ impl QuicEndpoint {
             return self.state.borrow_mut().proto.ignore(incoming);
         }
         let local = incoming.local_ip();
-        let server = settings.for_client(incoming.remote_address().ip(), now);
+        let connected_to = local.or_else(|| Some(self.socket.local_address().ip()));
+        let server = settings.for_client(incoming.remote_address().ip(), connected_to, now);
         let mut output = Vec::new();
         let accepted = {
             let state = &mut *self.state.borrow_mut();
