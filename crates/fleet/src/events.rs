@@ -3,8 +3,10 @@
 //! Event N is the key `events/N`. To publish, an instance reads all events there are, and then creates the next key, which
 //! fails if another was faster. So the order is total, no number is missing, and a poll is the read of one key.
 //!
-//! `meta` names the epoch of the store and its oldest event. A new epoch means that the store was wiped: instances publish their
-//! recent events again, and apply [`Heard::Resync`], as does an instance that was away for longer than events are kept.
+//! `meta` names the epoch of the store and its oldest event. A new epoch means that the store was wiped: instances apply
+//! [`Heard::Resync`], as does an instance that was away for longer than events are kept, and publish their recent events again.
+//! Those without a topic only remove. If `meta` had the old epoch after they were published, they need not be published again:
+//! each instance has yet to learn of the new epoch, and its [`Heard::Resync`] removes as much.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -31,8 +33,11 @@ const TOPICS_MAX: usize = 20_000;
 /// Other instances whose last event is known.
 const ORIGINS_MAX: usize = 10_000;
 
-/// Polls without an event after which `meta` is read again.
-const POLLS_PER_META: u32 = 20;
+/// Time after which `meta` is read again, so that a wiped store is noticed.
+const META_INTERVAL: Duration = Duration::from_millis(750);
+
+/// Polls without an event after which `meta` is read again: more reads than these would burden engines with long intervals.
+const POLLS_PER_META: std::ops::RangeInclusive<u128> = 2..=20;
 
 /// Wait after a failure.
 const RETRY: Duration = Duration::from_millis(500);
@@ -306,7 +311,7 @@ impl EventLog {
                 None => {
                     self.is_at_end = true;
                     self.polls += 1;
-                    if self.polls >= POLLS_PER_META {
+                    if self.polls >= self.polls_per_meta() {
                         self.is_meta_due = true;
                     }
                     if self.outbox.is_empty() && self.trim.is_none() {
@@ -363,6 +368,11 @@ impl EventLog {
         }
     }
 
+    fn polls_per_meta(&self) -> u32 {
+        let polls = META_INTERVAL.as_millis() / self.poll_interval.as_millis().max(1);
+        polls.clamp(*POLLS_PER_META.start(), *POLLS_PER_META.end()) as u32
+    }
+
     /// Remembers the `meta` that this instance creates; the request follows by [`Self::creation`].
     fn created(&mut self, meta: Meta) -> Vec<Heard> {
         self.trim = None;
@@ -386,7 +396,7 @@ impl EventLog {
         let mut heard = Vec::new();
         let known = self.cursor.as_ref().filter(|cursor| cursor.epoch == meta.epoch);
         match known {
-            Some(cursor) if cursor.next >= meta.oldest => {}
+            Some(cursor) if cursor.next >= meta.oldest => self.recent.retain(|event| event.topic.is_some()),
             Some(_) | None => {
                 let is_new_epoch = known.is_none();
                 let resumes = |cursor: &EventCursor| cursor.epoch == meta.epoch && cursor.next >= meta.oldest;
@@ -515,4 +525,67 @@ fn is_valid(event: &FleetEvent, unix_ms: u64) -> bool {
 
 fn key_of(number: u64) -> String {
     format!("events/{number:016}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::network::SimulatedStore;
+
+    const POLL: Duration = Duration::from_millis(250);
+
+    /// Lets an instance act until nothing is due; returns what it applies.
+    fn drive(log: &mut EventLog, store: &mut SimulatedStore, now: InstanceTime) -> Vec<Heard> {
+        let mut all = Vec::new();
+        while let Some(mut request) = log.poll(now, 0, false) {
+            loop {
+                let reply = Ok(store.carry_out(request, 0));
+                all.extend(log.handle_reply(now, false, &mut || format!("epoch at {now:?}"), reply));
+                match log.creation() {
+                    Some(creation) => request = creation,
+                    None => break,
+                }
+            }
+        }
+        all
+    }
+
+    /// After the store was wiped, another instance learns of a purge within a second, however many came before.
+    #[test]
+    fn a_wiped_store_is_noticed_within_a_second() {
+        let mut store = SimulatedStore::default();
+        let mut logs = ["one", "other"].map(|name| EventLog::new(name, POLL, None));
+        let mut now = InstanceTime::ZERO;
+        for number in 0..500_u32 {
+            let topic = number.is_multiple_of(100).then(|| format!("ban {number}"));
+            logs[0].publish(0, topic, None, number.to_string()).unwrap();
+            now += POLL;
+            logs.iter_mut().for_each(|log| _ = drive(log, &mut store, now));
+        }
+        store.wipe();
+        logs[0].publish(0, None, None, "after".to_owned()).unwrap();
+        assert!(matches!(drive(&mut logs[0], &mut store, now)[..], [Heard::Resync]));
+        let (begun, mut heard) = (now, Vec::new());
+        let is_last = |heard: &Heard| matches!(heard, Heard::Event(event) if event.payload == "after");
+        while !heard.iter().any(is_last) {
+            now += Duration::from_millis(10);
+            assert!(now - begun < Duration::from_secs(1), "{heard:?}");
+            heard.extend(drive(&mut logs[1], &mut store, now));
+        }
+        // Purges before it went by the resync; bans are published again.
+        let payloads = heard.iter().filter_map(|heard| match heard {
+            Heard::Event(event) => Some(event.payload.as_str()),
+            Heard::Resync => None,
+        });
+        assert_eq!(payloads.collect::<Vec<_>>(), ["0", "100", "200", "300", "400", "after"]);
+        assert_eq!(heard[0], Heard::Resync);
+    }
+
+    #[test]
+    fn reads_of_meta() {
+        for (poll_ms, expect) in [(1, 20), (50, 15), (250, 3), (400, 2), (800, 2), (60_000, 2)] {
+            let log = EventLog::new("one", Duration::from_millis(poll_ms), None);
+            assert_eq!(log.polls_per_meta(), expect, "{poll_ms}");
+        }
+    }
 }

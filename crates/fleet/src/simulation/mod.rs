@@ -5,7 +5,7 @@
 //! the end, no purge is lost. All members agree on the latest event of each topic, and have the configuration that the latest
 //! rollout wants.
 
-mod network;
+pub(super) mod network;
 pub(super) mod random;
 pub mod sizing;
 

@@ -7,7 +7,7 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(super) struct SimulatedStore {
+pub(crate) struct SimulatedStore {
     values: BTreeMap<String, (Vec<u8>, u64)>,
     version: u64,
     pub(super) requests: u64,
@@ -20,7 +20,7 @@ pub(super) struct SimulatedStore {
 }
 
 impl SimulatedStore {
-    pub(super) fn carry_out(&mut self, request: StoreRequest, unix_ms: u64) -> StoreReply {
+    pub(crate) fn carry_out(&mut self, request: StoreRequest, unix_ms: u64) -> StoreReply {
         self.requests += 1;
         match request {
             StoreRequest::Get(key) => {
@@ -54,7 +54,7 @@ impl SimulatedStore {
         }
     }
 
-    pub(super) fn wipe(&mut self) {
+    pub(crate) fn wipe(&mut self) {
         self.values.clear();
     }
 
