@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailcoat_config::StoreAbilities;
+use tailcoat_config::{StoreAbilities, open_regular};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -177,7 +177,7 @@ impl Files {
     fn get(&self, folder: &Path) -> io::Result<Option<Entry>> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(number) = Self::numbers(folder)?.pop() else { return Ok(None) };
-            match File::open(folder.join(number.to_string())) {
+            match open_regular(&folder.join(number.to_string())) {
                 Ok(file) => {
                     let mut value = Vec::new();
                     let limit = self.value_bytes_max as u64;

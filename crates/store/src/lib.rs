@@ -69,14 +69,15 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         Box::pin(async { Err(StoreError::Unable) })
     }
 
-    /// Value of a key that [`Self::put_blob`] has set. A larger one than `bytes_max` is an error, and is not read.
+    /// Value of a key that [`Self::put_blob`] has set; an empty value is none. A larger one than `bytes_max` is an error, and is
+    /// not read.
     fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
         let _ = (key, bytes_max);
         Box::pin(async { Err(StoreError::Unable) })
     }
 
     /// Sets the value of a key that may vanish at any time, and does after `time` at the latest if the engine can do that. It
-    /// has no version, and is in no list.
+    /// has no version. Its folder has only such keys, and is never listed.
     fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], time: Duration) -> Pending<'a, ()> {
         let _ = (key, value, time);
         Box::pin(async { Err(StoreError::Unable) })

@@ -271,7 +271,8 @@ impl SharedStore for S3Store {
             let range = range.map_err(|error| StoreError::Wrong(error.to_string()))?;
             let response = self.send(Method::GET, &self.path_of(key), &[], Some((RANGE, range)), Bytes::new()).await?;
             match response.status {
-                StatusCode::NOT_FOUND => Ok(None),
+                // An empty object has no range.
+                StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => Ok(None),
                 StatusCode::OK | StatusCode::PARTIAL_CONTENT if response.content.len() > bytes_max => {
                     Err(StoreError::TooLarge)
                 }

@@ -1,10 +1,12 @@
-//! Encryption of values, so that the engine and its other users can neither read nor forge them.
+//! Encryption of values, so that the engine and its other users can neither read nor forge them. Names of cached responses are
+//! keyed hashes, so that they cannot find out by guessing which URLs are cached.
 
 use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use aws_lc_rs::hmac;
 use tailcoat_config::StoreAbilities;
 
 use super::{
@@ -16,6 +18,9 @@ const SECRET_BYTES_MIN: usize = 32;
 
 const KEY_BYTES: usize = 32;
 
+/// Bytes of a keyed name.
+const NAME_BYTES: usize = 16;
+
 /// Bytes that encryption adds: nonce and tag.
 const OVERHEAD_BYTES: usize = NONCE_LEN + 16;
 
@@ -23,6 +28,8 @@ const OVERHEAD_BYTES: usize = NONCE_LEN + 16;
 pub(super) struct SealedStore {
     store: Box<dyn SharedStore>,
     cipher: RandomizedNonceKey,
+    /// Key of the names of values that may vanish.
+    names: hmac::Key,
 }
 
 struct CipherKeyBytes;
@@ -41,11 +48,21 @@ impl SealedStore {
             )));
         }
         let failed = |_| StoreError::Wrong("the secret of `key-file` cannot be used".to_owned());
-        let mut key = [0; KEY_BYTES];
         let pseudorandom = Salt::new(HKDF_SHA256, b"tailcoat store").extract(secret);
-        let expanded = pseudorandom.expand(&[b"values"], CipherKeyBytes).map_err(failed)?;
-        expanded.fill(&mut key).map_err(failed)?;
-        Ok(Self { store, cipher: RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(failed)? })
+        let derive = |purpose: &[u8]| {
+            let mut key = [0; KEY_BYTES];
+            pseudorandom.expand(&[purpose], CipherKeyBytes).and_then(|expanded| expanded.fill(&mut key)).map(|()| key)
+        };
+        let key = derive(b"values").map_err(failed)?;
+        let names = hmac::Key::new(hmac::HMAC_SHA256, &derive(b"names").map_err(failed)?);
+        Ok(Self { store, cipher: RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(failed)?, names })
+    }
+
+    /// Key in the same folder whose name says nothing.
+    fn blob_key(&self, key: &StoreKey) -> Result<StoreKey, StoreError> {
+        let tag = hmac::sign(&self.names, key.as_str().as_bytes());
+        let name: String = tag.as_ref().iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        StoreKey::new(format!("{}/{name}", key.folder())).map_err(|error| StoreError::Wrong(error.to_string()))
     }
 
     fn seal(&self, key: &StoreKey, value: &[u8]) -> Result<Vec<u8>, StoreError> {
@@ -114,17 +131,18 @@ impl SharedStore for SealedStore {
 
     fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let sealed = self.store.get_blob(key, bytes_max.saturating_add(OVERHEAD_BYTES)).await?;
+            let stored = self.blob_key(key)?;
+            let sealed = self.store.get_blob(&stored, bytes_max.saturating_add(OVERHEAD_BYTES)).await?;
             sealed.map(|sealed| self.open_value(key, &sealed)).transpose()
         })
     }
 
     fn put_blob<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], time: Duration) -> Pending<'a, ()> {
-        Box::pin(async move { self.store.put_blob(key, &self.seal(key, value)?, time).await })
+        Box::pin(async move { self.store.put_blob(&self.blob_key(key)?, &self.seal(key, value)?, time).await })
     }
 
     fn delete_blob<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
-        self.store.delete_blob(key)
+        Box::pin(async move { self.store.delete_blob(&self.blob_key(key)?).await })
     }
 
     fn time(&self) -> Pending<'_, Option<EngineTime>> {

@@ -23,6 +23,18 @@ use super::{
 /// Start of all keys.
 const PREFIX: &str = "tailcoat:";
 
+/// Longest version, in bytes. A longer one is another program's.
+const VERSION_BYTES_MAX: usize = 100;
+
+/// Returns version and value; nothing if they are too large, so that they are not sent.
+const GET: &str = "if redis.call('HSTRLEN', KEYS[1], 'd') > tonumber(ARGV[1]) \
+                   or redis.call('HSTRLEN', KEYS[1], 'v') > tonumber(ARGV[2]) then return false end \
+                   return redis.call('HMGET', KEYS[1], 'v', 'd')";
+
+/// Returns the members of a set; nothing if they are too many.
+const MEMBERS: &str = "if redis.call('SCARD', KEYS[1]) > tonumber(ARGV[1]) then return false end \
+                       return redis.call('SMEMBERS', KEYS[1])";
+
 /// Sets a key if its version is as expected: `*` any, `-` none. Arguments: expected version, new version, value.
 const PUT: &str = "local v = redis.call('HGET', KEYS[1], 'v') \
                    if ARGV[1] == '-' then if v then return 0 end \
@@ -216,9 +228,10 @@ impl ValkeyStore {
     }
 
     async fn read(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(name_of(key)).arg("v").arg("d");
+        let mut command = redis::cmd("EVAL");
+        command.arg(GET).arg(1).arg(name_of(key)).arg(self.abilities.value_bytes_max).arg(VERSION_BYTES_MAX);
         match self.query(&command).await? {
+            Value::Nil => Err(StoreError::TooLarge),
             Value::Array(found) => match found.as_slice() {
                 [Value::Nil, Value::Nil] => Ok(None),
                 [Value::BulkString(version), Value::BulkString(value)] => {
@@ -308,12 +321,14 @@ impl SharedStore for ValkeyStore {
 
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
         Box::pin(async move {
-            let found = self.query(redis::cmd("SMEMBERS").arg(index_of(folder.as_str()))).await?;
-            let names: Vec<String> =
-                redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
-            if names.len() > LIST_MAX {
+            let mut command = redis::cmd("EVAL");
+            command.arg(MEMBERS).arg(1).arg(index_of(folder.as_str())).arg(LIST_MAX);
+            let found = self.query(&command).await?;
+            if found == Value::Nil {
                 return Err(StoreError::TooLarge);
             }
+            let names: Vec<String> =
+                redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
             let mut keys: Vec<StoreKey> = names.into_iter().filter_map(|name| StoreKey::new(name).ok()).collect();
             keys.sort_unstable();
             let mut entries = Vec::with_capacity(keys.len());
