@@ -46,7 +46,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::simulation::sizing::LimitRun;
+    use crate::simulation::sizing::{LimitLoad, LimitRun};
 
     #[test]
     fn several_instances_grant_what_one_limiter_grants() {
@@ -57,10 +57,12 @@ mod tests {
             (&[0.8, 0.15, 0.05], 100, 90),
             (&[0.1; 10], 100, 5),
         ] {
-            let run = LimitRun { rate: 100, shares, interval_ms, delay_ms, time: Duration::from_secs(60) };
-            let (granted, ideally) = run.run();
-            let error = (granted as f64 / ideally as f64 - 1.0).abs();
-            assert!(error < 0.05, "{shares:?}, {delay_ms} ms: {granted} instead of {ideally}");
+            for arrivals in [LimitLoad::Even, LimitLoad::Random(7)] {
+                let time = Duration::from_secs(60);
+                let (granted, ideally) = LimitRun { rate: 100, shares, interval_ms, delay_ms, time, arrivals }.run();
+                let error = (granted as f64 / ideally as f64 - 1.0).abs();
+                assert!(error < 0.05, "{shares:?}, {arrivals:?}, {delay_ms} ms: {granted} instead of {ideally}");
+            }
         }
     }
 
