@@ -25,6 +25,7 @@ mod control_plane;
 mod cors;
 mod discovery;
 mod discovery_engines;
+mod discovery_podman;
 mod disk_cache;
 mod error_pages;
 mod everyday;

@@ -2,7 +2,7 @@
 //!
 //! A change is an event of the engine. After it, the source lists the containers again: a list says all, and an event may lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ const HOST_NETWORK: &str = "host";
 pub(super) struct DockerSource {
     client: RestClient,
     list: String,
+    /// List of containers that do not pass their health check. Podman has no filter for those without one.
+    unhealthy: String,
     events: String,
     choice: ContainerChoice,
     /// Events since the latest list.
@@ -60,6 +62,8 @@ struct ContainerChoice {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Container {
+    #[serde(default)]
+    id: String,
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
@@ -97,7 +101,7 @@ impl DockerSource {
             Some(DiscoveredPort::Name(_)) | None => None,
         };
         let (network, protocol) = (discovery.network.clone(), discovery.protocol);
-        let mut filters = json!({ "status": ["running"], "health": ["healthy", "none"] });
+        let mut filters = json!({ "status": ["running"] });
         if let Some(label) = &discovery.label {
             filters["label"] = json!([label]);
         }
@@ -105,16 +109,20 @@ impl DockerSource {
         if let Some(network) = &discovery.network {
             filters["network"] = json!([network]);
         }
+        let mut of_unhealthy = filters.clone();
+        of_unhealthy["health"] = json!(["starting", "unhealthy"]);
+        // Podman filters by its own name, `died`, for what it then reports as `die`.
         let of_events = json!({
             "type": ["container", "network"],
             "event": [
-                "start", "die", "destroy", "pause", "unpause", "restart", "rename", "update", "health_status", "connect",
+                "start", "die", "died", "destroy", "pause", "unpause", "restart", "rename", "update", "health_status", "connect",
                 "disconnect",
             ],
         });
         Self {
             client: RestClient::of_socket(socket, RESPONSE_BYTES_MAX),
             list: format!("{VERSION}/containers/json?filters={}", encoded(&filters.to_string())),
+            unhealthy: format!("{VERSION}/containers/json?filters={}", encoded(&of_unhealthy.to_string())),
             events: format!("{VERSION}/events?filters={}", encoded(&of_events.to_string())),
             choice: ContainerChoice { network, port, protocol },
             stream: None,
@@ -140,16 +148,27 @@ impl DockerSource {
                 opened.map_err(|error| advised(&error))?
             }
         };
-        let asked = self.client.send(Method::GET, &self.list, HeaderMap::new(), Bytes::new());
+        let all = self.list(&self.list).await?;
+        // After the other list, so that a container that fails its check in between is left out.
+        let unhealthy = self.list(&self.unhealthy).await?;
+        let answer = self.choice.answer(&all, &unhealthy)?;
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+
+    async fn list(&self, target: &str) -> Result<Bytes, String> {
+        let asked = self.client.send(Method::GET, target, HeaderMap::new(), Bytes::new());
         let response = timeout(PATIENCE, asked).await.map_err(|_| "it does not respond in time".to_owned())?;
         let response = response.map_err(|error| advised(&error))?;
         if response.status != StatusCode::OK {
             return Err(response.excerpt());
         }
-        let answer = self.choice.answer(&response.content)?;
-        self.stream = Some(stream);
-        Ok(answer)
+        Ok(response.content)
     }
+}
+
+fn containers(content: &[u8]) -> Result<Vec<Container>, String> {
+    serde_json::from_slice(content).map_err(|error| format!("the response is not one of Docker: {error}"))
 }
 
 /// Error, with advice if the socket belongs to a group that the server is not in.
@@ -162,10 +181,11 @@ fn advised(error: &tailcoat_rest::RestError) -> String {
 }
 
 impl ContainerChoice {
-    /// Servers of a list.
-    fn answer(&self, content: &[u8]) -> Result<Answer, String> {
-        let containers: Vec<Container> =
-            serde_json::from_slice(content).map_err(|error| format!("the response is not one of Docker: {error}"))?;
+    /// Servers of a list, without those of another list.
+    fn answer(&self, all: &[u8], unhealthy: &[u8]) -> Result<Answer, String> {
+        let unhealthy: HashSet<String> = containers(unhealthy)?.into_iter().map(|container| container.id).collect();
+        let mut containers = containers(all)?;
+        containers.retain(|container| !unhealthy.contains(&container.id));
         let servers: Vec<UpstreamServer> = containers.iter().filter_map(|container| self.server(container)).collect();
         Ok(Answer { invalid: containers.len() - servers.len(), servers: Some(servers), pause: PAUSE_MIN })
     }
@@ -225,7 +245,7 @@ mod tests {
         let check = |network: Option<&str>, port: Option<u16>, content: &str, expect: Option<(&[&str], usize)>| {
             let choice =
                 ContainerChoice { network: network.map(str::to_owned), port, protocol: DiscoveredProtocol::Http };
-            let found = choice.answer(content.as_bytes()).ok();
+            let found = choice.answer(content.as_bytes(), b"[]").ok();
             crate::tests::check(found, expect, content);
         };
         let app = Some("app");
@@ -263,6 +283,18 @@ mod tests {
         ] {
             let content = format!("[{},{good}]", container(networks, ports, labels));
             check(app, None, &content, Some((&["http://172.18.0.2:8080 1"], 1)));
+        }
+        // Containers that do not pass their check.
+        let choice = ContainerChoice { network: None, port: None, protocol: DiscoveredProtocol::Http };
+        let other = good.replace(r#""Id":"a""#, r#""Id":"b""#).replace("172.18.0.2", "172.18.0.3");
+        for (unhealthy, expect) in [
+            (format!("[{good}]"), Some((&["http://172.18.0.3:8080 1"][..], 0))),
+            (format!("[{good},{other}]"), Some((&[][..], 0))),
+            (r#"[{"Id":"c"}]"#.to_owned(), Some((&["http://172.18.0.2:8080 1", "http://172.18.0.3:8080 1"][..], 0))),
+            ("{}".to_owned(), None),
+        ] {
+            let found = choice.answer(format!("[{good},{other}]").as_bytes(), unhealthy.as_bytes()).ok();
+            crate::tests::check(found, expect, &unhealthy);
         }
         let deep = "[".repeat(1_000_000);
         for content in ["", "{}", "null", "[null]", r#"[{"Ports":[{"PrivatePort":70000}]}]"#, &deep] {
