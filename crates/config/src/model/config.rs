@@ -579,6 +579,8 @@ pub struct FilesConfig {
     pub strip_prefix: String,
     /// File names tried for a directory.
     pub index: Vec<String>,
+    /// Rejects directories without an index file: neither the fallback nor the next handler gets their paths.
+    pub require_index: bool,
     /// Lists directories without an index file.
     pub browse: bool,
     /// Entries in a listing; the rest is left out, and the listing says so.
@@ -732,6 +734,7 @@ impl FilesConfig {
             },
             strip_prefix: String::new(),
             index: vec!["index.html".into()],
+            require_index: false,
             browse: false,
             browse_entries_max: 10_000,
             hidden: false,

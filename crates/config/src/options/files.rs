@@ -62,6 +62,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "require-index",
+        parameters: FLAG,
+        default: "require-index off",
+        doc: "Rejects directories that have no index file with status 403, as nginx's `try_files $uri $uri/` does. \
+              Otherwise the `fallback`, the next handler or a `rewrite` with `missing` gets their paths. `browse` \
+              takes precedence.",
+        example: "require-index",
+        set: OptionSetter::Files(|files, values| files.require_index = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "browse",
         parameters: FLAG,
         default: "browse off",

@@ -313,6 +313,9 @@ impl StaticFileInner {
             Ok(FoundFile::Directory) if routed.has_next => FileStep::LookInside,
             Ok(FoundFile::Directory) => FileStep::Done(HandlerOutcome::Ready(redirect_to_directory(routed))),
             Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.browse => FileStep::List,
+            Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.require_index => {
+                FileStep::Done(HandlerOutcome::Ready(first_rejection(routed, FileRejection::NoIndex)))
+            }
             Ok(FoundFile::DirectoryWithoutIndex) | Err(FileRejection::NotFound)
                 if may_fall_back && self.tree.files.fallback.is_some() =>
             {
@@ -357,7 +360,9 @@ impl StaticFileInner {
             {
                 HandlerOutcome::Decline
             }
-            Ok(FoundFile::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => {
+            Ok(FoundFile::DirectoryWithoutIndex)
+                if !files.browse && !files.require_index && files.fallback.is_none() =>
+            {
                 HandlerOutcome::Reject(FileRejection::NoSlash)
             }
             Ok(_) => HandlerOutcome::Ready(redirect_to_directory(routed)),
