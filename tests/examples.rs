@@ -98,6 +98,15 @@ impl StagedExample {
                 _ => fs::create_dir_all(path).unwrap(),
             }
         }
+        let values = |name: &'static str| {
+            let lines = self.text.lines().map(str::trim).filter(move |line| line.starts_with(name));
+            lines.filter_map(|line| line.split('"').rev().nth(1))
+        };
+        for page in values("error-page ").filter(|page| page.starts_with('/') && !page.starts_with(start)) {
+            for root in values("root ").filter(|root| Path::new(root).is_dir()) {
+                fs::write(format!("{root}{page}"), "page").unwrap();
+            }
+        }
     }
 
     /// Path of a file of the example in the test's own directory.

@@ -13,6 +13,9 @@ use serde_json::json;
 
 use crate::places::ConfigPlaces;
 
+/// End of the message about words such as `true`.
+const IS_NO_VALUE: &str = "` is not a value";
+
 /// A configuration text and where it came from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigSource {
@@ -162,7 +165,15 @@ impl Diagnostics {
     }
 
     fn note(&mut self, source: &Arc<ConfigSource>, severity: Severity, finding: ConfigFinding) {
-        let ConfigFinding { span, message, label, help, related, is_denied } = finding;
+        let ConfigFinding { span, mut message, label, help, related, is_denied } = finding;
+        // A fault of the value says more than that its word is none.
+        let is_of_word = |one: &Diagnostic| {
+            one.span == span && one.message.ends_with(IS_NO_VALUE) && Arc::ptr_eq(&one.source, source)
+        };
+        if severity == Severity::Error && self.list.last().is_some_and(is_of_word) {
+            let word = self.take_errors(is_of_word).pop().map(|word| word.message.replace(IS_NO_VALUE, "`"));
+            message = message.replace("`on`", word.as_deref().unwrap_or("`on`"));
+        }
         let (source, label) = (Arc::clone(source), label.to_owned());
         self.push(Diagnostic { source, span, severity, message, label, help, related, is_denied });
     }

@@ -688,7 +688,9 @@ fn check_files(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
             Ok(_) => (format!("the root {} is not a directory", directory.display()), false),
             Err(error) => (format!("the root {}: {}", directory.display(), describe_io(&error)), is_denied(&error)),
         };
-        findings.push(ModelFinding::warning(site.route(index), message, "in here").denied(is_denied));
+        let finding = ModelFinding::warning(site.route(index), message, "in here").denied(is_denied);
+        let finding = if is_denied { finding } else { finding.help("create the directory, or correct its path") };
+        findings.push(finding);
     }
 }
 
@@ -719,7 +721,15 @@ fn check_error_pages(site: CheckedSite<'_>, own_pages: usize, findings: &mut Vec
                     findings.push(ModelFinding::warning(part, message, "here").denied(is_denied(&error)));
                 }
             }
-            ErrorPageFile::BelowRoot(_) => {}
+            ErrorPageFile::BelowRoot(path) => {
+                let root = site_root.filter(|files| files.root.pieces.len() == 1).and_then(fixed_directory);
+                let missing = root.filter(|root| root.is_dir()).map(|root| root.join(path.trim_start_matches('/')));
+                if let Some(file) = missing.filter(|file| !file.exists()) {
+                    let message = format!("the error page {}: there is no such file or directory", file.display());
+                    let finding = ModelFinding::warning(part, message, "here");
+                    findings.push(finding.help("create the file, or correct its path"));
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks of rules.
 
 use super::claimed_paths::ClaimedPaths;
+use super::describe_io;
 use super::finding::{CheckedSite, ModelFinding, ModelPart, RulePart, RulesOwner};
 use crate::model::password_file::PasswordFile;
 use crate::model::rules::*;
@@ -97,8 +98,9 @@ fn check_passwords(rule: &PasswordRule, part: ModelPart, findings: &mut Vec<Mode
     // The file may appear later, like a root; until then, no user can log in.
     let read = PasswordFile::read(file);
     let is_denied = read.as_ref().is_err_and(is_denied);
+    let is_missing = read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
     let problems = match read {
-        Err(error) => vec![format!("{}: {error}", file.display())],
+        Err(error) => vec![format!("{}: {}", file.display(), describe_io(&error))],
         Ok(read) if read.hashes.is_empty() && read.problems.is_empty() => {
             vec![format!("{}: the file has no users", file.display())]
         }
@@ -108,7 +110,9 @@ fn check_passwords(rule: &PasswordRule, part: ModelPart, findings: &mut Vec<Mode
         }
     };
     for problem in problems {
-        findings.push(ModelFinding::warning(part, problem, "in this file").denied(is_denied));
+        let finding = ModelFinding::warning(part, problem, "in this file").denied(is_denied);
+        let help = format!("create the file: `htpasswd -B -c {} NAME`; until then, no user can log in", file.display());
+        findings.push(if is_missing { finding.help(help) } else { finding });
     }
 }
 

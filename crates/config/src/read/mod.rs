@@ -280,7 +280,10 @@ impl ConfigReader<'_> {
             }
             Err(wrong) => {
                 let foreign = advice(option, entry).filter(|_| parameter.shape != ParameterShape::Property);
-                let help = foreign.map(str::to_owned).or(wrong.help);
+                // `on` tells nothing about the kind of value.
+                let is_word = matches!(entry.value.as_string(), Some("on" | "off"));
+                let example = is_word.then(|| format!("write, for example, `{}`", option.example));
+                let help = foreign.map(str::to_owned).or(example).or(wrong.help);
                 let span = wrong.at.and_then(|at| self.within(entry, at)).unwrap_or(entry.span.clone());
                 let finding = ConfigFinding::new(span, wrong.message, "this");
                 self.error(finding.help(help).denied(wrong.is_denied));
@@ -371,6 +374,11 @@ fn help_for_property(name: &str, option: &OptionDefinition) -> String {
 fn help_for_unknown(name: &str, place: OptionContext) -> String {
     let known: Vec<_> = place.options().map(|option| option.name).collect();
     let elsewhere: Vec<_> = OptionContext::ALL.into_iter().flat_map(OptionContext::options).collect();
+    if place == OptionContext::Site && matches!(name, "location" | "Location") {
+        return "a handler has a path: write `files \"/a/*\" root=\"/srv/a\"` or `forward \"http://127.0.0.1:3000\" \
+                path=\"/a/*\"`"
+            .to_owned();
+    }
     if let Some(option) = option_known_as(name, place.options()) {
         return format!("`{name}` is `{}` here", option.name);
     }

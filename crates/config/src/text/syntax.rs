@@ -188,7 +188,27 @@ impl SyntaxChecker<'_> {
             let finding = ConfigFinding::new(span, "this value has no name", "no name before it");
             return self.find(finding.help("write a property as `name=value`".to_owned()));
         }
+        if let Some(finding) = self.assignment(&span) {
+            self.find(finding);
+        }
         self.state = StatementState::Equals;
+    }
+
+    /// Finding about `listen = 8080`: only the name of the option precedes the sign.
+    fn assignment(&self, equals: &Range<usize>) -> Option<ConfigFinding> {
+        let before = &self.text[..equals.start];
+        let statement = before.rfind(['\n', ';', '{', '}']).map_or(0, |at| at + 1);
+        let name = before[statement..].trim();
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return None;
+        }
+        let rest = self.text[equals.end..].lines().next().unwrap_or_default();
+        let value = rest.split("//").next().unwrap_or_default().trim().trim_end_matches(['{', '}', ';']).trim();
+        if value.is_empty() {
+            return None;
+        }
+        let finding = ConfigFinding::new(equals.clone(), "no `=` follows the name of an option", "this");
+        Some(finding.help(format!("write `{name} {value}`")))
     }
 
     fn on_word(&mut self, span: Range<usize>) {
@@ -232,8 +252,13 @@ impl SyntaxChecker<'_> {
     }
 
     fn finish(mut self) -> CheckedSyntax {
+        // Text that is not closed goes on to the end, with the ends of blocks.
+        let has_open_text = self.findings.iter().any(|finding| finding.message == TEXT_NOT_CLOSED);
         for (span, _) in std::mem::take(&mut self.blocks) {
             self.is_readable = false;
+            if has_open_text {
+                continue;
+            }
             let finding = ConfigFinding::new(span, "this block is not closed", "opened here");
             self.findings.push(finding.help("write `}` where it ends".to_owned()));
         }
@@ -253,6 +278,7 @@ pub(crate) fn meant_by(word: &str) -> Option<String> {
         "true" => Some("on".to_owned()),
         "false" | "null" => Some("off".to_owned()),
         _ if let Some(inner) = within_single_quotes(word) => Some(inner.to_owned()),
+        _ if word.contains(CURLY_QUOTES) => Some(word.trim_matches(CURLY_QUOTES).to_owned()),
         _ if unknown_escape(word).is_some() => Some(word[1..word.len() - 1].replace("\\\\", "\\")),
         _ => (!word.starts_with(['#', '"']) && !word.contains('"') && word.len() <= WORD_BYTES_MAX)
             .then(|| meant_size(word).unwrap_or_else(|| word.to_owned())),
@@ -287,12 +313,20 @@ fn unknown_escape(word: &str) -> Option<char> {
     None
 }
 
+/// Quotes that word processors write.
+const CURLY_QUOTES: [char; 5] = ['\u{201c}', '\u{201d}', '\u{201e}', '\u{2018}', '\u{2019}'];
+const TEXT_NOT_CLOSED: &str = "this text is not closed";
+
 /// Fault of a name, number, keyword or text: message and help.
 pub(crate) fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     let first = word.chars().next()?;
     if word.trim_start_matches('#').starts_with('"') {
         if !is_closed(word) {
-            return Some(("this text is not closed".into(), Some("a text begins and ends with `\"`".into())));
+            let first = word.lines().next().unwrap_or_default().trim_end();
+            let is_short = word.starts_with('"') && !word.starts_with("\"\"\"") && first.len() <= 80;
+            let help =
+                if is_short { format!("write `{first}\"`") } else { "a text begins and ends with `\"`".to_owned() };
+            return Some((TEXT_NOT_CLOSED.into(), Some(help)));
         }
         return unknown_escape(word).map(|escape| {
             let help =
@@ -314,6 +348,10 @@ pub(crate) fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     }
     if let Some(inner) = within_single_quotes(word) {
         return Some((format!("`{word}` has single quotes"), Some(format!("write `\"{inner}\"`"))));
+    }
+    if word.contains(CURLY_QUOTES) {
+        let inner = word.trim_matches(CURLY_QUOTES);
+        return Some((format!("`{word}` has curly quotes"), Some(format!("write straight ones: `\"{inner}\"`"))));
     }
     if first == '#' {
         return Some((

@@ -77,7 +77,11 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, Wrong> {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
     };
-    let wrong = || Wrong::help(format!("`{text}` is not an address or network"), HELP);
+    let wrong = || {
+        let is_path = text.starts_with(['/', '*', '~']);
+        let help = if is_path { format!("paths have a name: write `path=\"{text}\"`") } else { HELP.to_owned() };
+        Wrong::help(format!("`{text}` is not an address or network"), help)
+    };
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let width = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
