@@ -98,6 +98,11 @@ impl KdlNode {
         self.name == other.name && but_last(self) == but_last(other)
     }
 
+    /// First value, unquoted.
+    pub(super) fn first_value(&self) -> &str {
+        self.values.first().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
+    }
+
     /// Last value, unquoted.
     pub(super) fn last_value(&self) -> &str {
         self.values.last().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
@@ -122,6 +127,15 @@ impl KdlNode {
 
     pub(super) fn has_property(&self, name: &str) -> bool {
         self.properties.iter().any(|(other, _)| *other == name)
+    }
+
+    /// Returns `true` if it sets a header field only where there is none.
+    pub(super) fn is_default_of(&self, field: &str) -> bool {
+        let is_field = |value: &ImportedValue| matches!(value, ImportedValue::Text(text) if text == field);
+        let is_default = |(name, value): &(&str, ImportedValue)| {
+            *name == "action" && matches!(value, ImportedValue::Word(word) if word == "default")
+        };
+        self.values.iter().any(is_field) && self.properties.iter().any(is_default)
     }
 
     /// The other node with this one's property of a name.

@@ -63,6 +63,11 @@ impl SiteParts {
             self.closed = vec![all];
         }
         self.closed.dedup();
+        let has_root = self.files.iter().any(|node| node.name() == "root");
+        if !has_root && self.handlers.is_empty() && self.redirects.is_empty() && self.last.is_none() {
+            // A site must have something to serve.
+            self.handlers.push(KdlNode::with("respond", "*").word(404));
+        }
         let lines = [
             self.options,
             self.files,

@@ -213,6 +213,7 @@ fn head_of(expression: &str) -> String {
 ///
 /// The reason why it cannot be translated.
 pub(crate) fn expression(text: &str) -> Result<String, String> {
+    let text = &with_literal_braces(text);
     let without = look_ahead::without(text);
     match Regex::new(without.as_deref().unwrap_or(text)) {
         Ok(_) => Ok(without.unwrap_or_else(|| text.to_owned())),
@@ -222,6 +223,38 @@ pub(crate) fn expression(text: &str) -> Result<String, String> {
         }
         Err(error) => Err(format!("its expression cannot be translated: {error}")),
     }
+}
+
+/// An expression whose braces that repeat nothing are literal, as in PCRE.
+pub(crate) fn with_literal_braces(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['\\', '{']) {
+        let (before, from) = rest.split_at(at);
+        result.push_str(before);
+        let length = match from.strip_prefix('\\') {
+            // An escape, or `\p{…}` and `\x{…}` with its name.
+            Some(escaped) => {
+                let letter = escaped.chars().next().map_or(0, char::len_utf8);
+                let named = escaped[letter..].strip_prefix('{').filter(|_| escaped.starts_with(['p', 'P', 'x', 'u']));
+                1 + letter + named.and_then(|name| name.find('}')).map_or(0, |end| end + 2)
+            }
+            None => {
+                let end = from.find('}').unwrap_or(0);
+                let counts = from.get(1..end).unwrap_or_default();
+                let is_repetition = counts.starts_with(|digit: char| digit.is_ascii_digit())
+                    && counts.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
+                if !is_repetition {
+                    result.push('\\');
+                }
+                1
+            }
+        };
+        result.push_str(&from[..length.min(from.len())]);
+        rest = &from[length.min(from.len())..];
+    }
+    result.push_str(rest);
+    result
 }
 
 #[cfg(test)]
@@ -262,5 +295,19 @@ mod tests {
         );
         let expression = ForeignPattern::Expression("a|b".to_owned());
         assert!(prefix("/a/").and(&expression).is_err());
+    }
+
+    /// Issue 23: expressions against templates in queries were rejected.
+    #[test]
+    fn braces_may_be_literal() {
+        let check = |text: &str, expect: &str| {
+            assert_eq!(with_literal_braces(text), expect);
+            assert!(Regex::new(expect).is_ok(), "{expect}");
+        };
+        check("({{|}}|{%|%})", r"(\{\{|}}|\{%|%})");
+        check(r"a{2}b{1,3}c{4,}", r"a{2}b{1,3}c{4,}");
+        check(r"\{x\}{", r"\{x\}\{");
+        check(r"\p{L}{2}\x{41}", r"\p{L}{2}\x{41}");
+        check("{,3}", r"\{,3}");
     }
 }

@@ -257,7 +257,7 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
                 write(
                     "/etc/apache2/apache2.conf",
                     &format!(
-                        "{common}DirectoryIndex index.html index.php\nListen 80\nDocumentRoot /srv/htaccess\n<Directory />\nAllowOverride All\nOptions FollowSymLinks Indexes\n</Directory>\n"
+                        "{common}DirectoryIndex index.html index.php\nListen 80\nDocumentRoot /srv/htaccess\n<Directory />\nAllowOverride All\nOptions FollowSymLinks\n</Directory>\n"
                     ),
                 )?;
                 fs::create_dir_all("/srv/htaccess")?;

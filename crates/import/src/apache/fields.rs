@@ -96,6 +96,11 @@ fn seconds(words: &[String]) -> Option<u64> {
     Some(total)
 }
 
+/// Removes what `expires` says of responses that are not files, because scripts have `ExpiresActive Off`.
+pub(super) fn keep_expires_of_files(parts: &mut SiteParts) {
+    parts.fields.retain(|node| !(node.name() == "response-header" && node.is_default_of("Cache-Control")));
+}
+
 /// `ExpiresByType` and `ExpiresDefault`.
 pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[ForeignPattern], notes: &mut Notes) {
     let is_default = directive.name.eq_ignore_ascii_case("expiresdefault");
@@ -103,6 +108,17 @@ pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[For
         if is_default { directive.arguments.as_slice() } else { directive.arguments.get(1..).unwrap_or_default() };
     let Some(seconds) = seconds(words) else { return notes.left(directive, "this is not a time") };
     let value = format!("max-age={seconds}");
+    // `cache-control` is of files.
+    let has_other_responses = parts.last.is_some() || parts.handlers.iter().any(|node| node.name() != "files");
+    let of_others = |node: KdlNode| node.text("Cache-Control").text(&value).word_property("action", "default");
+    if is_default && has_other_responses {
+        // The first line that sets a default counts, so types come before.
+        parts.fields.extend(for_each(paths, |pattern| {
+            of_others(
+                pattern.map_or_else(|| KdlNode::new("response-header"), |path| KdlNode::with("response-header", path)),
+            )
+        }));
+    }
     if is_default {
         let nodes = for_each(paths, |pattern| match pattern {
             Some(pattern) => KdlNode::with("cache-control", pattern).text(&value),
@@ -111,6 +127,11 @@ pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[For
         // Types are more specific, and a later line replaces an earlier one.
         parts.fields.splice(0..0, nodes);
     } else if paths.is_empty() {
+        if has_other_responses && directive.first().split('/').all(|part| !part.is_empty()) {
+            let when = format!("response.header.content-type matches '^{}'", regex::escape(directive.first()));
+            let node = of_others(KdlNode::new("response-header")).property("when", when);
+            parts.fields.insert(0, node);
+        }
         parts.fields.push(KdlNode::with("cache-control", directive.first()).text(&value));
     } else {
         notes.left(directive, "`cache-control` has a path or a type");

@@ -264,9 +264,8 @@ impl<'a> HostSource<'a> {
         let resource =
             sections.iter().filter(of_root).flat_map(|section| section.block).chain(blocks().rev().flatten());
         let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
-        if let Some(directive) = resource.next() {
-            fallback = Some(directive.first().to_owned());
-        }
+        let resource = resource.next();
+        fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
         let indexes = if takes_directories { Vec::new() } else { self.indexes(sections) };
         self.aliases(mounts, parts, notes);
         self.upstreams(root, parts, notes);
@@ -293,6 +292,11 @@ impl<'a> HostSource<'a> {
                     }
                 }
             }
+        }
+        // Missing scripts have a handler, so they do not lead to a `FallbackResource`.
+        let is_of_scripts = |node: &KdlNode| node.name() == "fastcgi" && node.is_for("*.php");
+        if let Some(at) = parts.handlers.iter().rposition(is_of_scripts).filter(|_| resource.is_some()) {
+            parts.handlers.insert(at + 1, KdlNode::with("respond", "*.php").word(404));
         }
         if let Some(path) = fallback.filter(|_| script.is_none()) {
             parts.set_file_option(KdlNode::with("fallback", path));
@@ -324,6 +328,14 @@ impl<'a> HostSource<'a> {
                 }
                 Err(why) => notes.left(section.directive, why.clone()),
             }
+        }
+        let is_off = |child: &Directive| is(child, "expiresactive") && child.first().eq_ignore_ascii_case("off");
+        if sections.iter().any(|section| section.block.iter().any(is_off)) {
+            fields::keep_expires_of_files(parts);
+        }
+        // A redirect to the path without its slash would lead there and back.
+        if parts.redirects.iter().any(|node| node.name() == "redirect" && node.has_property("missing")) {
+            parts.set_file_option(KdlNode::new("require-index"));
         }
     }
 

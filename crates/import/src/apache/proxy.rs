@@ -223,7 +223,7 @@ pub(super) fn handler(
         Ok(found) if found.is_fastcgi => {
             let mut lines = Vec::new();
             let scripts_of_directories: Vec<&String> = indexes.iter().filter(|name| name.ends_with(".php")).collect();
-            if !scripts_of_directories.is_empty() && scripts_of_directories != ["index.php"] {
+            if scripts_of_directories != ["index.php"] {
                 lines.push(scripts_of_directories.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
             }
             lines.extend(fallback.map(|path| KdlNode::with("fallback", path)));

@@ -28,7 +28,7 @@ fn hosts_are_sites() {
     check("", "root \"/srv\"\nindex \"index.html\"");
     check(
         "DirectoryIndex index.php index.html\n<FilesMatch \\.php$>\nSetHandler \"proxy:unix:/run/php.sock|fcgi://localhost\"\n</FilesMatch>\nFallbackResource /index.php",
-        "root \"/srv\"\nindex \"index.php\" \"index.html\"\nfastcgi \"*.php\" \"unix:/run/php.sock\" {\nfallback \"/index.php\"\n}",
+        "root \"/srv\"\nindex \"index.php\" \"index.html\"\nfastcgi \"*.php\" \"unix:/run/php.sock\" {\nfallback \"/index.php\"\n}\nrespond \"*.php\" 404",
     );
     check(
         "ProxyPreserveHost On\nProxyPass /api/ http://127.0.0.1:3000/\nProxyPassReverse /api/ http://127.0.0.1:3000/",

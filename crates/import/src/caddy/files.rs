@@ -184,9 +184,12 @@ pub(super) fn php(
     let mut addresses: Vec<String> = values.to_vec();
     let mut extensions = vec![".php".to_owned()];
     let mut has_tries = false;
+    let mut is_rejected = false;
     for child in directive.children() {
         match child.name.as_str() {
             "to" => addresses.extend(child.arguments.iter().cloned()),
+            // Files are looked for below the root of the site.
+            "root" if has_files && root.is_some() => options.push(KdlNode::with("server-root", child.first())),
             "root" => root = Some(child.first().to_owned()),
             "env" => match placeholders::text(
                 child.arguments.get(1).map_or("", String::as_str),
@@ -200,6 +203,7 @@ pub(super) fn php(
             "index" => index = Some(child.first().to_owned()),
             "try_files" => {
                 has_tries = true;
+                is_rejected = child.arguments.last().is_some_and(|last| last == "=404");
                 fallback = child.arguments.last().filter(|last| !last.contains('{') && !last.starts_with('=')).cloned();
             }
             "split" => extensions = child.arguments.clone(),
@@ -257,5 +261,7 @@ pub(super) fn php(
     }
     if is_whole && has_files {
         site.parts.set_file_option(KdlNode::with("root", root));
+    } else if is_whole && is_rejected {
+        site.parts.last = Some(KdlNode::with("respond", "*").word(404));
     }
 }

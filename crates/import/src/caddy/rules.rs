@@ -237,6 +237,16 @@ pub(super) fn respond(
         }));
         return false;
     }
+    // Scripts to which other paths lead, later in Caddy's order, are not rejected.
+    if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && scope.paths.is_none() {
+        let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+        site.parts.guards.extend(for_each(&paths, |pattern| {
+            let node = with_path(KdlNode::new("deny").word("all"), pattern);
+            let node = if status == 403 { node } else { node.word_property("status", status) };
+            with_tests(node.word_property("internal", "on"), &reach.tests)
+        }));
+        return false;
+    }
     let body = match body.map(|body| placeholders::text(&body, TextPlace::Fixed, site.host.as_deref())).transpose() {
         Ok(body) => body,
         Err(why) => {

@@ -221,10 +221,10 @@ impl CaddySiteParts<'_, '_> {
 
     /// Requests of a directive within a scope, and its arguments. `Ok(None)` if there are none.
     fn reach<'d>(&self, directive: &'d Directive, scope: &Scope) -> Result<Option<(Reach, &'d [String])>, String> {
-        // One argument of `root` is a directory, and these directives have no matcher.
+        // One argument of `root` is a directory, that of `rewrite` a target, and these directives have no matcher.
         let has_no_matcher =
             matches!(directive.name.as_str(), "log" | "handle_errors" | "import" | "vars" | "map" | "fs" | "tracing")
-                || (directive.name == "root" && directive.arguments.len() == 1);
+                || (matches!(directive.name.as_str(), "root" | "rewrite") && directive.arguments.len() == 1);
         let (matcher, values) = match has_no_matcher {
             true => (Matcher::default(), directive.arguments.as_slice()),
             false => self.matchers(scope).of(directive)?,

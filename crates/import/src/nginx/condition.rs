@@ -156,7 +156,7 @@ pub(super) fn rejects_missing(directive: &NginxDirective) -> bool {
 }
 
 /// Subject, operator and value of a condition.
-fn parts(directive: &NginxDirective) -> [String; 3] {
+pub(super) fn parts(directive: &NginxDirective) -> [String; 3] {
     let words = directive.arguments.join(" ");
     let words = words.trim();
     let words = words.strip_prefix('(').unwrap_or(words);

@@ -148,53 +148,71 @@ pub(super) enum Last {
     Named(String),
 }
 
+impl Last {
+    fn of(argument: &str) -> Self {
+        match argument {
+            status if status.starts_with('=') => Self::Nothing,
+            name if name.starts_with('@') => Self::Named(name.to_owned()),
+            // nginx goes there again and again.
+            "$uri" | "$uri/" => Self::Nothing,
+            path => {
+                let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
+                if query.is_empty() && !file.ends_with(".php") {
+                    Self::File(file.to_owned())
+                } else {
+                    Self::Script(file.to_owned())
+                }
+            }
+        }
+    }
+}
+
 pub(super) struct Tries {
     /// True if a file is served by its own path.
     pub(super) has_files: bool,
     /// True if a directory is served by its index.
     pub(super) has_directories: bool,
     pub(super) is_html_added: bool,
+    /// A file that is tried before the last argument.
+    pub(super) fallback: Option<String>,
     pub(super) last: Last,
 }
 
 impl Default for Tries {
     fn default() -> Self {
-        Self { has_files: true, has_directories: true, is_html_added: false, last: Last::Nothing }
+        Self { has_files: true, has_directories: true, is_html_added: false, fallback: None, last: Last::Nothing }
     }
 }
 
 impl Tries {
+    /// Returns `true` if a directory without an index gets 403 instead of the file for missing paths.
+    fn keeps_directories(&self) -> bool {
+        self.has_directories && (self.fallback.is_some() || matches!(self.last, Last::File(_)))
+    }
+
     pub(super) fn read(directive: &NginxDirective, notes: &mut Notes) -> Self {
         let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
         let has = |name: &str| files.iter().any(|file| file == name);
-        if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
-            notes.left(directive, "files are tried by their own path and with `.html`");
+        let is_own = |file: &&String| matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html");
+        let others: Vec<&String> = files.iter().filter(|file| !is_own(file)).collect();
+        let is_single = files.last() == others.first().copied() || others.is_empty();
+        // A file as the last argument is the fallback itself.
+        let leads_to_file = matches!(Last::of(last), Last::File(_));
+        let is_file = |path: &&&String| path.starts_with('/') && !path.contains('$') && !path.ends_with('/');
+        let fallback = others.first().filter(|path| !leads_to_file && is_file(path));
+        if others.len() > usize::from(fallback.is_some()) || !is_single {
+            notes.left(directive, "files are tried by their own path, with `.html`, and then one other path");
         }
-        let mut tries = Self {
+        let tries = Self {
             has_files: has("$uri"),
             has_directories: has("$uri/") || has("$uri/index.html"),
             is_html_added: has("$uri.html"),
-            last: Last::Nothing,
+            fallback: fallback.map(|path| (*path).clone()),
+            last: Last::of(last),
         };
-        tries.last = match last.as_str() {
-            status if status.starts_with('=') => {
-                if status != "=404" {
-                    notes.left(directive, "missing files get 404");
-                }
-                Last::Nothing
-            }
-            name if name.starts_with('@') => Last::Named(name.to_owned()),
-            // nginx goes there again and again.
-            "$uri" | "$uri/" => Last::Nothing,
-            path => {
-                let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
-                if query.is_empty() && !file.ends_with(".php") {
-                    Last::File(file.to_owned())
-                } else {
-                    Last::Script(file.to_owned())
-                }
-            }
-        };
+        if last.starts_with('=') && last != "=404" {
+            notes.left(directive, "missing files get 404");
+        }
         tries
     }
 }
@@ -204,13 +222,15 @@ impl Tries {
 pub(super) struct DirectoryOptions<'a> {
     pub(super) index: Vec<&'a str>,
     is_listed: bool,
+    /// True if directories without an index get 403 instead of a file for missing paths.
+    is_index_required: bool,
 }
 
 impl<'a> DirectoryOptions<'a> {
     /// Index files and listing of a location.
     pub(super) fn of(chain: Chain<'a>, tries: &Tries) -> Self {
         if !tries.has_directories {
-            return Self { index: Vec::new(), is_listed: false };
+            return Self { index: Vec::new(), is_listed: false, is_index_required: false };
         }
         let said = chain.all("index");
         let names = said.iter().flat_map(|directive| directive.arguments.iter().map(String::as_str));
@@ -219,16 +239,22 @@ impl<'a> DirectoryOptions<'a> {
         let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
         let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
         let is_listed = is_listed && !index.iter().any(is_elsewhere);
-        Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed }
+        let is_index_required = tries.keeps_directories() && !is_listed;
+        Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed, is_index_required }
     }
 
     /// Options for directories, where others apply around them or none do.
     pub(super) fn options(&self, around: Option<&Self>) -> Vec<KdlNode> {
-        let default = DirectoryOptions { index: vec!["index.html"], is_listed: false };
+        let default = DirectoryOptions { index: vec!["index.html"], is_listed: false, is_index_required: false };
         let around = around.unwrap_or(&default);
         let mut options = Vec::new();
         if self.index != around.index {
             options.push(self.index.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+        }
+        if self.is_index_required && !around.is_index_required {
+            options.push(KdlNode::new("require-index"));
+        } else if around.is_index_required && self.index.is_empty() {
+            options.push(KdlNode::new("require-index").word("off"));
         }
         if self.is_listed != around.is_listed {
             options.push(KdlNode::new("browse").word(if self.is_listed { "on" } else { "off" }));

@@ -62,7 +62,7 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     let to = if shared.upstreams.contains(&authority) { authority } else { scheme.address(&authority) };
     let mut options = Vec::new();
     options.extend(prefix(&path, scene)?);
-    options.extend(host(pass, chain, notes));
+    options.extend(host(pass, scene, notes));
     answer_options("proxy", chain, &mut options, notes);
     options.extend(guard::internal_redirects(scene.server));
     let node = KdlNode::with("forward", to);
@@ -74,8 +74,15 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
 }
 
 /// `Host` for the upstream, if it is not the client's.
-fn host(pass: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) -> Option<KdlNode> {
-    let of_upstream = || Some(KdlNode::new("host").word("upstream"));
+fn host(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Option<KdlNode> {
+    let Scene { chain, shared, .. } = scene;
+    let (authority, _) = target(pass);
+    // nginx sends the name of its `upstream`. The option has these words for something else.
+    let is_name = shared.upstreams.contains(&authority) && !matches!(authority.as_str(), "keep" | "upstream");
+    let of_upstream = || match is_name {
+        true => Some(KdlNode::with("host", &authority)),
+        false => Some(KdlNode::new("host").word("upstream")),
+    };
     let fields = chain.all(if pass.name == "grpc_pass" { "grpc_set_header" } else { "proxy_set_header" });
     let Some(field) = fields.into_iter().rfind(|field| is_host(field.first())) else {
         return of_upstream().filter(|_| pass.name == "proxy_pass");
@@ -200,7 +207,16 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, no
 
 fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let Scene { location, chain, .. } = scene;
-    let root = chain.last("root").map(NginxDirective::first);
+    let parameters = chain.all("fastcgi_param");
+    let script = parameters.iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
+    let names_no_script = script.is_none() && !parameters.is_empty() && !chain.has_missing_include();
+    if names_no_script && runs_php(pass, location) {
+        let why = "PHP-FPM responds with 404, because it gets no SCRIPT_FILENAME; add `fastcgi_param SCRIPT_FILENAME \
+                   $document_root$fastcgi_script_name;` and import again";
+        notes.left(pass, why);
+        return Ok(KdlNode::with("respond", location.pattern().as_deref().unwrap_or("*")).word(404));
+    }
+    let root = chain.last("root").map(NginxDirective::first).filter(|_| !names_no_script);
     let mut options = Vec::new();
     answer_options("fastcgi", chain, &mut options, notes);
     options.extend(guard::internal_redirects(scene.server));
@@ -211,7 +227,6 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
         options.push(KdlNode::new("path-info").word("off"));
     }
     variables("fastcgi_param", chain, &mut options, notes);
-    let script = chain.all("fastcgi_param").into_iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
     let script = script.map(|directive| ScriptsLocation::of(directive.argument(1)));
     let root = match (script, root) {
         (Some(Some(ScriptsLocation::Below(root))), _) => Some(root),
@@ -234,6 +249,11 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
         }
     };
     Ok(node.block(options))
+}
+
+/// Returns `true` if PHP-FPM gets the requests of a location.
+fn runs_php(pass: &NginxDirective, location: &LocationMatch) -> bool {
+    pass.first().contains("php") || location.pattern().is_some_and(|pattern| pattern.contains("php"))
 }
 
 /// Returns `true` if no path of a location continues after a script's name.

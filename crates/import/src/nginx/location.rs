@@ -140,9 +140,10 @@ impl LocationParts {
         if !is_redirected && wider.clone().any(is_led_away) {
             rules.redirects.push(KdlNode::with("rewrite", &pattern).text("{path}"));
         }
+        let is_single = matches!(scene.location, LocationMatch::Exact(_));
         let is_kept = |other: &ServerLocation<'_>| {
             let block = other.directive.children();
-            other.location.prefix().is_some() && is_of_files(block) && says_age(block)
+            (other.location.prefix().is_some() || is_single) && is_of_files(block) && says_age(block)
         };
         let said = scene.chain.blocks.iter().any(|block| says_age(block));
         if is_of_files(block) && !said && wider.any(is_kept) {
@@ -161,7 +162,8 @@ impl LocationParts {
         // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
-            let has_handler = has_last || later.iter().any(|other| other.overlaps(&location));
+            let is_sent_on = self.is_rewritten_if_missing(&location);
+            let has_handler = has_last || is_sent_on || later.iter().any(|other| other.overlaps(&location));
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
                 PartHandler::Scripts { location, node, tried } => {
@@ -184,6 +186,15 @@ impl LocationParts {
         }
         let answers = self.rules.answers.iter().map(|status| answer(*status));
         answers.chain(groups.into_iter().rev().flatten()).collect()
+    }
+
+    /// Returns `true` if a rewrite of another location would get paths of this one that its handler lacks.
+    fn is_rewritten_if_missing(&self, location: &LocationMatch) -> bool {
+        let own = [Some(location.pattern().unwrap_or_else(|| "*".to_owned())), html_pattern(location)];
+        self.rules.redirects.iter().any(|node| {
+            let is_own = own.iter().flatten().any(|pattern| node.is_for(pattern));
+            node.has_property("missing") && !is_own && LocationMatch::of_pattern(node.first_value()).overlaps(location)
+        })
     }
 
     /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
@@ -285,6 +296,9 @@ impl LocationParts {
     /// The files of all paths that are no location's.
     fn add_site_files(&mut self, files: FilesBlock<'_>, tries: Tries, scene: Scene<'_>, notes: &mut Notes) {
         self.has_files |= tries.has_files;
+        if let Some(path) = tries.fallback {
+            set(&mut self.rules.files, KdlNode::with("fallback", path));
+        }
         match tries.last {
             Last::Nothing => {}
             Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene) => {
@@ -316,6 +330,11 @@ impl LocationParts {
         let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
         let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
         let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
+        let fallback = |path: &str| {
+            let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+            KdlNode::with("fallback", path)
+        };
+        options.extend(tries.fallback.as_deref().map(fallback));
         let mut missing = None;
         let (mut has_successor, mut is_rejected) = (false, false);
         if let Last::Named(name) = &tries.last
@@ -328,10 +347,7 @@ impl LocationParts {
             Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene) => {
                 (has_successor, is_rejected) = (true, true);
             }
-            Last::File(path) if scene.has(path) => {
-                let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
-                options.push(KdlNode::with("fallback", path));
-            }
+            Last::File(path) if scene.has(path) => options.push(fallback(path)),
             Last::File(path) | Last::Script(path) => {
                 let rewrite = KdlNode::with("rewrite", &pattern).text(path).word_property("missing", "on");
                 missing = directive.cloned().zip(Some(rewrite));

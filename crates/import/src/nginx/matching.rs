@@ -6,6 +6,7 @@ use regex_syntax::hir::literal::Extractor;
 
 use super::syntax::NginxDirective;
 use crate::look_ahead;
+use crate::pattern::with_literal_braces;
 
 /// Paths of a `location`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,17 @@ impl LocationMatch {
             name if name.starts_with('@') => Self::Named(name.to_owned()),
             prefix => Self::Prefix(prefix.to_owned()),
         })
+    }
+
+    /// Location with the paths of a pattern of ours.
+    pub(super) fn of_pattern(pattern: &str) -> Self {
+        match (pattern.strip_prefix('~'), pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+            (Some(expression), ..) => Self::Expression(expression.to_owned()),
+            (_, Some(""), _) => Self::Prefix("/".to_owned()),
+            (_, Some(ending), _) => Self::Expression(format!("{}$", regex::escape(ending))),
+            (.., Some(prefix)) => Self::Prefix(prefix.to_owned()),
+            _ => Self::Exact(pattern.to_owned()),
+        }
     }
 
     /// The pattern of its paths; `None` is all.
@@ -137,6 +149,7 @@ impl LocationMatch {
 /// An expression of nginx (PCRE), if it says the same here.
 pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, String> {
     let text = if ignores_case { format!("(?i){text}") } else { text.to_owned() };
+    let text = with_literal_braces(&text);
     let text = look_ahead::without(&text).unwrap_or(text);
     match Regex::new(&text) {
         Ok(_) => Ok(text),

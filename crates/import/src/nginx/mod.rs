@@ -3,7 +3,7 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed; [`auth_request`] those that a server decides. [`variables`] replaces the user's own variables. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`variables`] replaces the user's own variables, and [`query_suffix`] one that is a part of a URL. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
 mod auth_request;
@@ -19,6 +19,7 @@ mod location;
 mod matching;
 mod needless;
 mod precedence;
+mod query_suffix;
 mod rewrite;
 mod scene;
 mod server;
@@ -44,7 +45,7 @@ pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), Impo
 
 fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
-    let (directives, maps) = variables::replace(directives, &mut notes);
+    let (directives, maps) = variables::replace(&query_suffix::removed(directives), &mut notes);
     let nodes = http::translate(&directives, maps, &mut notes);
     (nodes, notes.sorted(&directives))
 }
@@ -82,6 +83,11 @@ impl<'a> Chain<'a> {
     /// Returns `true` if a directive is in the server's block or in that of all servers.
     fn is_of_server(&self, directive: &NginxDirective) -> bool {
         self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
+    }
+
+    /// Returns `true` if a block includes a file that is missing here.
+    fn has_missing_include(&self) -> bool {
+        self.blocks.iter().any(|block| block.iter().any(|directive| directive.name == "include"))
     }
 
     /// The directive that says where files are.

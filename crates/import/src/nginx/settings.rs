@@ -374,6 +374,8 @@ impl ImportedRules {
         if statuses.iter().any(|status| status.starts_with('=')) {
             return notes.left(directive, "the status of an error cannot change");
         }
+        // The query is the request's anyway.
+        let page = page.split(['?', '$']).next().unwrap_or_default();
         if !page.starts_with('/') {
             return notes.left(directive, "an error page must be a path of the site");
         }

@@ -58,10 +58,13 @@ fn files_are_served_from_where_they_were() {
     check_site("", "root \"/srv\"");
     check_site("index a.html; autoindex on;", "root \"/srv\"\nindex \"a.html\"\nbrowse on");
     check_site("location / { try_files $uri $uri/ =404; }", "root \"/srv\"");
-    check_site("location / { try_files $uri $uri/ /index.html; }", "root \"/srv\"\nfallback \"/index.html\"");
+    check_site(
+        "location / { try_files $uri $uri/ /index.html; }",
+        "root \"/srv\"\nfallback \"/index.html\"\nrequire-index",
+    );
     check_site(
         "if ($scheme = http) { return 301 https://$host$request_uri; } location / { try_files $uri $uri/ /index.html; }",
-        "root \"/srv\"\nfallback \"/index.html\"\nredirect-to-https",
+        "root \"/srv\"\nfallback \"/index.html\"\nrequire-index\nredirect-to-https",
     );
     // A directory is no file.
     check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"\nindex");
@@ -301,7 +304,7 @@ fn what_is_the_servers_to_say_is_not_the_clients() {
     check(&format!("{pass} proxy_set_header X-Forwarded-Port $own;"), forward);
     check(
         "fastcgi_pass b:1; fastcgi_param HTTP_X_VERIFIED $ssl_client_verify;",
-        "fastcgi \"*\" \"tcp://b:1\" root=\"/srv\" {\n    variable \"HTTP_X_VERIFIED\" \"\"\n}",
+        "fastcgi \"*\" \"tcp://b:1\" {\n    variable \"HTTP_X_VERIFIED\" \"\"\n    application \"/\"\n}",
     );
 }
 
@@ -452,7 +455,7 @@ fn what_leads_elsewhere_leads_nowhere_else() {
 fn locations_keep_to_their_paths() {
     check_site(
         "location / { try_files $uri $uri/ /index.html; } location /a/ { try_files $uri $uri/ =404; }",
-        "root \"/srv\"\nfallback \"/index.html\"\nfiles \"/a/*\" root=\"/srv\" {\n    fallback off\n}\nrespond \"/a/*\" 404",
+        "root \"/srv\"\nfallback \"/index.html\"\nrequire-index\nfiles \"/a/*\" root=\"/srv\" {\n    fallback off\n}\nrespond \"/a/*\" 404",
     );
     check_site(
         "location / { add_header Cache-Control no-cache; } location /a/ { }",
