@@ -35,14 +35,18 @@ pub struct User {
 }
 
 /// Switches to the configured user if root started this process. In any case keeps only the privileges that the
-/// configuration needs; programs started later cannot gain others.
+/// configuration needs; programs started later cannot gain others. With `is_upgrade`, a process that may not switch keeps
+/// its user.
 ///
 /// # Errors
 /// There is another thread, which would stay root; or the system call fails.
-pub fn change_user(config: &Config) -> io::Result<User> {
+pub fn change_user(config: &Config, is_upgrade: bool) -> io::Result<User> {
     let wanted = wanted_user(config.server.user)?;
     let is_root = geteuid().is_root();
-    let target = wanted.filter(|user| is_root && user.user_id != 0);
+    // The process before has dropped this right, and its user stays.
+    let needed = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+    let may_change = !is_upgrade || capabilities(None)?.permitted.contains(needed);
+    let target = wanted.filter(|user| is_root && user.user_id != 0 && may_change);
     if let Some(user) = target {
         directories::make(config, user)?;
         become_user(user)?;

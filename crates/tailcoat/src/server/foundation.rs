@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::ServerStartError;
+use super::handover;
 use super::upgrade::ProcessLaunch;
 use crate::config::{Config, ConfigOrigin, FileStates};
 use crate::confinement::{self, Confined, User};
@@ -31,7 +32,8 @@ impl Foundation {
         // Runs as the user that started the process: only root can make the kernel load its module. A confined process
         // may not connect at all.
         let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
-        let user = confinement::change_user(config).map_err(ServerStartError::at("cannot switch user"))?;
+        let user = confinement::change_user(config, handover::is_expected())
+            .map_err(ServerStartError::at("cannot switch user"))?;
         // Comes after the switch of users: opened as root, the descriptor would reveal physical addresses to an
         // attacker inside.
         if config.module_routes().next().is_some() {

@@ -42,6 +42,11 @@ use crate::worker::Listener;
 /// Environment variable that marks standard input as a handover.
 const VARIABLE: &str = "TAILCOAT_HANDOVER";
 
+/// Returns `true` if another process hands over to this one.
+pub(super) fn is_expected() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 /// File descriptors per message; the kernel allows 253 (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 128;
 
