@@ -54,6 +54,7 @@ fn check_tokens(text: &str) -> CheckedSyntax {
         found_up_to: 0,
         blocks: Vec::new(),
         state: StatementState::Start,
+        words: 0,
     };
     for token in tokens(text) {
         checker.check(&token);
@@ -73,6 +74,8 @@ struct SyntaxChecker<'a> {
     /// Spans of open blocks, and `true` if `/-` disables them.
     blocks: Vec<(Range<usize>, bool)>,
     state: StatementState,
+    /// Names and values of the statement so far.
+    words: usize,
 }
 
 /// State within a statement.
@@ -196,12 +199,10 @@ impl SyntaxChecker<'_> {
 
     /// Finding about `listen = 8080`: only the name of the option precedes the sign.
     fn assignment(&self, equals: &Range<usize>) -> Option<ConfigFinding> {
-        let before = &self.text[..equals.start];
-        let statement = before.rfind(['\n', ';', '{', '}']).map_or(0, |at| at + 1);
-        let name = before[statement..].trim();
-        if name.is_empty() || name.contains(char::is_whitespace) {
+        if self.words != 1 {
             return None;
         }
+        let name = self.text[..equals.start].split_whitespace().next_back().unwrap_or_default();
         let rest = self.text[equals.end..].lines().next().unwrap_or_default();
         let value = rest.split("//").next().unwrap_or_default().trim().trim_end_matches(['{', '}', ';']).trim();
         if value.is_empty() {
@@ -212,6 +213,8 @@ impl SyntaxChecker<'_> {
     }
 
     fn on_word(&mut self, span: Range<usize>) {
+        let is_first = matches!(self.state, StatementState::Start | StatementState::Slashdash { at_start: true });
+        self.words = if is_first { 1 } else { self.words + 1 };
         let word = &self.text[span.clone()];
         match (explain_word(word), self.state) {
             (None | Some(_), StatementState::Word(end)) if end == span.start => {
@@ -432,6 +435,7 @@ mod tests {
             &["`1.2.3.4:5` needs quotes", "`a/b` needs quotes", "`true` is not a value"],
         );
         test("size 16KiB", &["`16KiB` needs quotes"]);
+        test("a = 1\nb \\\n c=1 d = 2", &["no `=` follows the name of an option"]);
         test("a {\n forward http://b:1/ path=\"/c\" {\n }\n}", &["`http://b:1/` needs quotes"]);
         test("a { b https://c }", &["`https://c` needs quotes"]);
         test("root '/srv' 'a", &["`'/srv'` has single quotes"]);
