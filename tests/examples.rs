@@ -103,7 +103,7 @@ impl StagedExample {
             lines.filter_map(|line| line.split('"').rev().nth(1))
         };
         for page in values("error-page ").filter(|page| page.starts_with('/') && !page.starts_with(start)) {
-            for root in values("root ").filter(|root| Path::new(root).is_dir()) {
+            for root in values("root ").filter(|root| root.starts_with(start)) {
                 fs::write(format!("{root}{page}"), "page").unwrap();
             }
         }

@@ -91,6 +91,7 @@ mod module_isolation;
 mod module_operation;
 #[cfg(feature = "modules")]
 mod modules;
+mod moving_in;
 mod overload;
 mod php;
 mod place_attacks;

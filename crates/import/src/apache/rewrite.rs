@@ -364,7 +364,7 @@ impl Rule<'_> {
         }
         let absolute = match (is_url || target.starts_with('/'), self.base) {
             (true, _) => target.to_owned(),
-            // It begins with a slash.
+            // The path begins with a slash.
             (false, _) if target.starts_with("%{REQUEST_URI}") => target.to_owned(),
             (false, Some(base)) => format!("{base}/{target}"),
             (false, None) if target.starts_with('%') => target.to_owned(),
