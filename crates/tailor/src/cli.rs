@@ -44,6 +44,7 @@ Examples:
   tailor compare --list
   tailor compare keepalive-1k --rounds 5
   tailor compare keepalive-1k --servers nginx --vary sysctl:net.ipv4.tcp_congestion_control=cubic,bbr
+  tailor compare keepalive-1k --servers tailcoat --kernel linux-image-6.1.deb,linux-image-6.12.deb
   tailor compare old1.json,old2.json,old3.json new1.json,new2.json,new3.json")]
     Compare(crate::lab::CompareOptions),
     /// Compare records of `bench --json`; the exit code is 1 if the new ones are worse
@@ -105,6 +106,9 @@ The load of a log alone, with latencies: tailor bench --replay")]
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Run as the first process of an emulated machine
+    #[command(hide = true)]
+    Guest,
     /// Put a kernel parameter back when the parent process has ended
     #[command(hide = true)]
     Guard,
@@ -143,6 +147,8 @@ enum SchemaOf {
     Find,
     /// `tailor compare --json`
     Compare,
+    /// `tailor compare --kernel --json`
+    Kernels,
     /// `tailor replay --json`
     Replay,
     /// `tailor web99 run --json`
@@ -174,6 +180,7 @@ pub fn main() -> ExitCode {
         TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         TailorCommand::Site(options) => crate::site::run(&options),
         TailorCommand::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
+        TailorCommand::Guest => crate::lab::become_guest().map(|()| ProgramEnd::Passed),
         TailorCommand::Guard => crate::lab::run_guard().map(|()| ProgramEnd::Passed),
         TailorCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut std::io::stdout());
@@ -189,6 +196,10 @@ pub fn main() -> ExitCode {
         }
         TailorCommand::Schema { report: SchemaOf::Find } => {
             println!("{}", crate::bench::find_schema());
+            Ok(ProgramEnd::Passed)
+        }
+        TailorCommand::Schema { report: SchemaOf::Kernels } => {
+            println!("{}", crate::lab::kernel_schema());
             Ok(ProgramEnd::Passed)
         }
         TailorCommand::Schema { report: SchemaOf::Replay } => {

@@ -112,6 +112,14 @@ fn three_digits(value: f64) -> String {
     }
 }
 
+/// Parses a number above 0.
+pub(crate) fn parse_positive(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("must be more than 0".into()),
+        count => Ok(count),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

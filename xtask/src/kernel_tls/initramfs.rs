@@ -7,6 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use cpio::newc;
+
 const DIRECTORY: u32 = 0o040_755;
 const LINK: u32 = 0o120_777;
 const PROGRAM: u32 = 0o100_755;
@@ -54,9 +56,12 @@ impl Initramfs {
         let mut out = BufWriter::new(File::create(path)?);
         // A directory comes before what it has, as paths are sorted.
         for (number, (path, (mode, content))) in (1..).zip(&self.0) {
-            write_entry(&mut out, number, path.as_os_str().as_bytes(), *mode, content)?;
+            let entry = newc::Builder::new(&path.to_string_lossy()).ino(number).mode(*mode);
+            let mut writer = entry.write(&mut out, content.len() as u32);
+            writer.write_all(content)?;
+            writer.finish()?;
         }
-        write_entry(&mut out, 0, b"TRAILER!!!", 0, b"")?;
+        newc::trailer(&mut out)?;
         out.flush()
     }
 }
@@ -65,34 +70,9 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-/// A header of thirteen numbers, the name with a zero, and the content; each is filled up to a multiple of four.
-fn write_entry(out: &mut impl Write, number: u32, name: &[u8], mode: u32, content: &[u8]) -> io::Result<()> {
-    let (content_bytes, name_bytes) = (content.len() as u32, name.len() as u32 + 1);
-    // Number, mode, user, group, links, time, size, four of devices, size of the name, checksum.
-    let numbers = [number, mode, 0, 0, 1, 0, content_bytes, 0, 0, 0, 0, name_bytes, 0];
-    let mut header = b"070701".to_vec();
-    numbers.iter().for_each(|number| header.extend_from_slice(format!("{number:08x}").as_bytes()));
-    header.extend_from_slice(name);
-    header.push(0);
-    header.resize(header.len().next_multiple_of(4), 0);
-    out.write_all(&header)?;
-    out.write_all(content)?;
-    out.write_all(&[0; 3][..content.len().next_multiple_of(4) - content.len()])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn entries_are_filled_up() {
-        for (name, content, bytes) in [("a", "", 112), ("abc", "1", 120), ("abcdef", "12345", 128)] {
-            let mut out = Vec::new();
-            write_entry(&mut out, 7, name.as_bytes(), FILE, content.as_bytes()).unwrap();
-            assert_eq!(out.len(), bytes, "{name}");
-            assert!(out.starts_with(b"07070100000007000081a4"), "{name}");
-        }
-    }
 
     #[test]
     fn directories_come_with_what_they_have() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::{CipherSuite, NamedGroup};
 
 use crate::engine::SimulatedLine;
-use crate::units::{parse_count, parse_duration, parse_number, parse_range, parse_share};
+use crate::units::{parse_duration, parse_number, parse_positive, parse_range, parse_share};
 
 /// Options of `tailor bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -312,13 +312,6 @@ pub(crate) enum ArrivalSpacing {
     Constant,
     /// At random, like independent users
     Poisson,
-}
-
-fn parse_positive(text: &str) -> Result<u64, String> {
-    match parse_count(text)? {
-        0 => Err("must be more than 0".into()),
-        count => Ok(count),
-    }
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {

@@ -7,6 +7,7 @@ mod environment;
 mod group_limit;
 mod guard;
 mod init;
+mod kernels;
 mod measure;
 mod model;
 mod namespace;
@@ -23,6 +24,7 @@ use std::sync::atomic::Ordering;
 pub(crate) use guard::run_guard;
 pub(crate) use init::InitOptions;
 pub(crate) use init::init_web99;
+pub(crate) use kernels::{become_guest, schema as kernel_schema};
 pub(crate) use report::CompareReport;
 pub(crate) use server::become_command;
 pub(crate) use soak::{SoakOptions, run as run_soak};
@@ -84,7 +86,19 @@ pub(crate) struct CompareOptions {
     /// the server's command and files; the first value is the baseline
     #[arg(long, value_name = "KIND:NAME=A,B", value_parser = vary::parse)]
     pub vary: Option<vary::VariedSetting>,
-    /// Write the results as JSON (`tailor schema compare`)
+    /// Compare kernels instead of servers, by instructions counted in an emulator (qemu): Debian packages or images of at
+    /// least two, the baseline first; `:` joins packages of one kernel. It runs the first server that is installed
+    #[arg(
+        long,
+        value_name = "FILE,FILE",
+        value_parser = kernels::parse,
+        conflicts_with_all = ["vary", "rounds", "duration", "sweep", "html", "control_margin"]
+    )]
+    pub kernel: Option<kernels::KernelChoice>,
+    /// With --kernel: requests of the shorter of the two loads whose difference counts
+    #[arg(short = 'n', long, value_name = "N", default_value_t = kernels::REQUESTS_DEFAULT, requires = "kernel", value_parser = crate::units::parse_positive)]
+    pub requests: u64,
+    /// Write the results as JSON (`tailor schema compare`, with --kernel `tailor schema kernels`)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write the results as an HTML page
@@ -130,6 +144,10 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
         lab.sweep.clone_from(&options.sweep);
     }
     select_servers(&mut lab, &options.servers)?;
+    if let Some(choice) = &options.kernel {
+        let options = kernels::KernelOptions { requests: options.requests, json: options.json.as_deref() };
+        return kernels::run(choice, &lab, &options);
+    }
     let stop = crate::end::stop_on_signals()?;
     // Dropping this directory removes it, which takes time for a large site; so the report is written first.
     let directory = rounds::RunDirectory::make()?;

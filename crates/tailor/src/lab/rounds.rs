@@ -311,6 +311,10 @@ impl RunDirectory {
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self(path))
     }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
 impl Drop for RunDirectory {

@@ -1,0 +1,201 @@
+//! Kernels from packages, and the emulator that boots them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::guest::{FAILURE_MARK, GuestReport, Processors, REPORT_MARK};
+use super::image::find;
+
+const EMULATOR: &str = "qemu-system-x86_64";
+
+/// Processor model that all kernels boot on, whatever the emulator's version.
+const MODEL: &str = "Nehalem";
+
+/// Memory of the machine in MiB.
+const MEMORY_MIB: &str = "2048";
+
+/// Longest time of a boot with its loads.
+const BOOT_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// Lines of the machine's output that an error shows.
+const SHOWN_LINES: usize = 15;
+
+/// Path of the emulator.
+///
+/// # Errors
+/// It is not installed.
+pub(super) fn emulator() -> Result<PathBuf, String> {
+    find(EMULATOR).ok_or_else(|| format!("--kernel needs `{EMULATOR}` (Debian: apt install qemu-system-x86)"))
+}
+
+/// Files of a kernel.
+pub(super) struct KernelFiles {
+    /// Name in the report.
+    pub(super) name: String,
+    image: PathBuf,
+    /// Build configuration, if the files have it.
+    pub(super) config: Option<String>,
+}
+
+impl KernelFiles {
+    /// Takes an image, or unpacks packages to a directory.
+    pub(super) fn unpack(paths: &[PathBuf], directory: &Path) -> Result<Self, String> {
+        let is_image = |path: &&PathBuf| path.extension().is_none_or(|end| end != "deb");
+        if let [image] = paths
+            && is_image(&image)
+        {
+            if !image.is_file() {
+                return Err(format!("{}: no such file", image.display()));
+            }
+            let name = file_name(image);
+            let version = name.strip_prefix("vmlinuz-");
+            let config =
+                version.and_then(|version| fs::read_to_string(image.with_file_name(format!("config-{version}"))).ok());
+            return Ok(Self { name: version.unwrap_or(&name).to_owned(), image: image.clone(), config });
+        }
+        fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        for package in paths {
+            let output = Command::new("dpkg-deb").arg("-x").arg(package).arg(directory).output();
+            let output = output.map_err(|error| format!("dpkg-deb: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("{}: {}", package.display(), String::from_utf8_lossy(&output.stderr).trim()));
+            }
+        }
+        Self::of_tree(directory).ok_or_else(|| {
+            let packages: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            format!("{}: no image (vmlinuz); newer packages of a kernel are several, joined by `:`", packages.join(":"))
+        })
+    }
+
+    /// The kernel in `boot`, or in its directory of modules.
+    fn of_tree(root: &Path) -> Option<Self> {
+        let named = |directory: &Path, prefix: &str| {
+            let entries = fs::read_dir(directory).ok()?;
+            entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| file_name(path).starts_with(prefix))
+        };
+        if let Some(image) = named(&root.join("boot"), "vmlinuz-") {
+            let name = file_name(&image).trim_start_matches("vmlinuz-").to_owned();
+            let config = fs::read_to_string(root.join("boot").join(format!("config-{name}"))).ok();
+            return Some(Self { name, image, config });
+        }
+        let modules = ["usr/lib/modules", "lib/modules"].iter().find_map(|path| named(&root.join(path), ""))?;
+        let image = modules.join("vmlinuz");
+        let config = fs::read_to_string(modules.join("config")).ok();
+        image.is_file().then(|| Self { name: file_name(&modules), image, config })
+    }
+
+    /// True if the kernel can divide time between user space and itself.
+    pub(super) fn can_divide(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| config.lines().any(|line| line == "CONFIG_NO_HZ_FULL=y"))
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Emulated machine.
+pub(super) struct Machine<'a> {
+    pub(super) qemu: &'a Path,
+    pub(super) kernel: &'a KernelFiles,
+    /// First files.
+    pub(super) initial: &'a Path,
+    pub(super) processors: Processors,
+}
+
+impl Machine<'_> {
+    /// Boots, and returns what the machine reports.
+    pub(super) fn run(&self, stop: &AtomicBool) -> Result<GuestReport, String> {
+        let (count, more) = match self.processors {
+            Processors::One => ("1", ""),
+            Processors::Two => ("2", " nohz_full=1 rcu_nocbs=1 isolcpus=nohz,domain,1"),
+        };
+        let mut command = Command::new(self.qemu);
+        command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", MODEL, "-smp", count]);
+        command.args(["-m", MEMORY_MIB, "-nic", "none", "-nographic", "-no-reboot", "-kernel"]).arg(&self.kernel.image);
+        command.arg("-initrd").arg(self.initial);
+        // Without random addresses, the layout of memory is the same in each boot.
+        let words = format!("console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off{more}");
+        command.args(["-append", &words]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut machine = command.spawn().map_err(|error| format!("{}: {error}", self.qemu.display()))?;
+        let output = machine.stdout.take().ok_or("the emulator has no output")?;
+        let lines = std::thread::spawn(move || {
+            let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+            lines.map(|line| String::from_utf8_lossy(&line).trim_end().to_owned()).collect::<Vec<_>>()
+        });
+        let start = Instant::now();
+        let wait = loop {
+            match machine.try_wait() {
+                Ok(Some(_)) => break Ok(()),
+                Ok(None) if stop.load(Ordering::Relaxed) => break Err("interrupted".to_owned()),
+                Ok(None) if start.elapsed() > BOOT_MAX => {
+                    break Err(format!("{}: not done within {} s", self.kernel.name, BOOT_MAX.as_secs()));
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(100)),
+                Err(error) => break Err(error.to_string()),
+            }
+        };
+        // It may have ended already.
+        let _ = machine.kill();
+        let _ = machine.wait();
+        let lines = lines.join().map_err(|_| "the output of the emulator cannot be read")?;
+        wait.and_then(|()| read_report(&self.kernel.name, &lines))
+    }
+}
+
+/// Report among the lines of a machine.
+fn read_report(name: &str, lines: &[String]) -> Result<GuestReport, String> {
+    for line in lines {
+        if let Some(json) = line.strip_prefix(REPORT_MARK) {
+            return serde_json::from_str(json).map_err(|error| format!("{name}: {error}: {json}"));
+        }
+        if let Some(reason) = line.strip_prefix(FAILURE_MARK) {
+            return Err(format!("{name}: {reason}"));
+        }
+    }
+    let last = lines.len().saturating_sub(SHOWN_LINES);
+    Err(format!("{name}: the machine ended without a report:\n{}", lines[last..].join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_in_packages_of_both_layouts() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("old/boot/vmlinuz-6.1.0-1", "");
+        write("old/boot/config-6.1.0-1", "CONFIG_NO_HZ_FULL=y\n");
+        write("new/usr/lib/modules/7.2/vmlinuz", "");
+        write("new/usr/lib/modules/7.2/config", "# CONFIG_NO_HZ_FULL is not set\n");
+        write("empty/usr/share/x", "");
+        let kernel = |name: &str| KernelFiles::of_tree(&directory.path().join(name));
+        let (old, new) = (kernel("old").unwrap(), kernel("new").unwrap());
+        assert_eq!((old.name.as_str(), old.can_divide()), ("6.1.0-1", true));
+        assert_eq!((new.name.as_str(), new.can_divide()), ("7.2", false));
+        assert!(kernel("empty").is_none());
+        let image =
+            KernelFiles::unpack(&[directory.path().join("old/boot/vmlinuz-6.1.0-1")], directory.path()).unwrap();
+        assert_eq!((image.name.as_str(), image.can_divide()), ("6.1.0-1", true));
+        let missing = KernelFiles::unpack(&[directory.path().join("vmlinuz-x")], directory.path());
+        assert!(missing.err().unwrap().contains("no such file"));
+    }
+
+    #[test]
+    fn a_machine_says_why_it_has_no_report() {
+        let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
+        let error = |text: &str| read_report("6.1", &lines(text)).unwrap_err();
+        assert_eq!(error(&format!("booting\n{FAILURE_MARK}mount: exit status: 1")), "6.1: mount: exit status: 1");
+        assert!(error("a\nKernel panic - not syncing").contains("without a report:\na\nKernel panic"));
+        assert!(error(&format!("{REPORT_MARK}{{")).contains("EOF"));
+    }
+}
