@@ -87,7 +87,7 @@ fn confine_to(directory: &Path, text: &str) -> Confined {
     let mut config = read(directory, text);
     // The test keeps its user.
     config.server.user = None;
-    change_user(&config).unwrap();
+    change_user(&config, false).unwrap();
     let confined = confine(&config, &[directory.join("etc/tailcoat.kdl")]).unwrap();
     assert_eq!(confined.shortcomings(), None, "this kernel lacks the tested features");
     confined
