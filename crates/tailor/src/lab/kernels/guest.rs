@@ -27,14 +27,14 @@ const CONTROL_ITERATIONS: u64 = 20_000_000;
 /// controls in a row that must be so close.
 const SETTLED_SHARE: f64 = 0.001;
 const SETTLED_COUNT: usize = 4;
-/// Controls after which a machine that never settles is given up.
+/// Number of controls after which a machine that never settles ends.
 const CONTROLS_MAX: usize = 400;
 /// Longest time until the server listens, in the machine's own time.
 const READY_MAX: Duration = Duration::from_secs(120);
 /// Pairs of loads: N requests and 2 N.
 const PAIRS: usize = 2;
 
-/// What the machine does.
+/// Work of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestPlan {
     pub(super) backends: Vec<Vec<String>>,

@@ -27,7 +27,7 @@ const SHOWN_LINES: usize = 15;
 /// Path of the emulator.
 ///
 /// # Errors
-/// It is not installed.
+/// The emulator is not installed.
 pub(super) fn emulator() -> Result<PathBuf, String> {
     find(EMULATOR).ok_or_else(|| format!("--kernel needs `{EMULATOR}` (Debian: apt install qemu-system-x86)"))
 }
@@ -99,7 +99,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Emulated machine.
-pub(super) struct Machine<'a> {
+pub(super) struct EmulatedMachine<'a> {
     pub(super) qemu: &'a Path,
     pub(super) kernel: &'a KernelFiles,
     /// First files.
@@ -107,7 +107,7 @@ pub(super) struct Machine<'a> {
     pub(super) processors: Processors,
 }
 
-impl Machine<'_> {
+impl EmulatedMachine<'_> {
     /// Boots, and returns what the machine reports.
     pub(super) fn run(&self, stop: &AtomicBool) -> Result<GuestReport, String> {
         let (count, more) = match self.processors {
@@ -139,7 +139,7 @@ impl Machine<'_> {
                 Err(error) => break Err(error.to_string()),
             }
         };
-        // It may have ended already.
+        // The machine may have ended already.
         let _ = machine.kill();
         let _ = machine.wait();
         let lines = lines.join().map_err(|_| "the output of the emulator cannot be read")?;

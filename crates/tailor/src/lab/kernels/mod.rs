@@ -1,7 +1,7 @@
 //! `tailor compare --kernel`: one server on several kernels, compared by counted instructions in an emulator.
 //!
-//! The emulator (qemu with `-icount`) has a clock that advances by 1 ns for each instruction, so that time in the machine is a count of
-//! instructions, the same in each run. Each kernel boots with the same first files: tailor, the server, and what they need. tailor is
+//! The emulator (qemu with `-icount`) has a clock that advances by 1 ns for each instruction. So time in the machine counts instructions, and
+//! is the same in each run. Each kernel boots with the same first files: tailor, the server, and what they need. tailor is
 //! process 1 there ([`guest`]): it waits until the kernel has nothing left to do after booting, starts the server, and sends N and
 //! 2 N requests; the difference is the cost of N requests. A loop in user space is the control.
 //!
@@ -20,7 +20,7 @@ pub(crate) use verdict::schema;
 
 use self::guest::{GuestPlan, Processors};
 use self::image::MachineFiles;
-use self::machine::{KernelFiles, Machine};
+use self::machine::{EmulatedMachine, KernelFiles};
 use self::verdict::{KernelReport, KernelRun};
 use super::model::{Lab, LabServer, Program};
 use super::rounds::RunDirectory;
@@ -74,7 +74,7 @@ pub(super) fn run(choice: &KernelChoice, lab: &Lab, options: &KernelOptions<'_>)
             eprintln!("{}: {}", kernel.name, processors.purpose());
             let initial = directory.path().join("initial-files");
             files.write(&GuestPlan { processors, ..plan.clone() }, &initial)?;
-            Machine { qemu: &qemu, kernel: &kernel, initial: &initial, processors }.run(&stop)
+            EmulatedMachine { qemu: &qemu, kernel: &kernel, initial: &initial, processors }.run(&stop)
         };
         let whole = boot(Processors::One)?;
         let divided = if kernel.can_divide() { Some(boot(Processors::Two)?) } else { None };
@@ -89,7 +89,7 @@ pub(super) fn run(choice: &KernelChoice, lab: &Lab, options: &KernelOptions<'_>)
     Ok(if report.is_valid { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
-/// What the machine does: the commands of a server and its load, with all placeholders filled in.
+/// Plan of the machine: the commands of a server and its load, with all placeholders filled in.
 fn plan(lab: &Lab, server: &LabServer, requests: u64, directory: &RunDirectory) -> Result<GuestPlan, String> {
     if lab.search.is_some() || !lab.sweep.is_empty() {
         return Err("--kernel needs a lab without a sweep or search".to_owned());

@@ -53,9 +53,9 @@ pub(crate) struct KernelResult {
     pub all: f64,
     /// Largest difference of the measurements of `all`, as a share.
     pub repeat_difference: f64,
-    /// Those of the server in user space, and of the load generator; `null` if the kernel cannot tell.
+    /// Instructions of the server in user space; `null` if the kernel cannot tell.
     pub server_user: Option<f64>,
-    /// Those of the load generator in user space.
+    /// Instructions of the load generator in user space; `null` if the kernel cannot tell.
     pub client_user: Option<f64>,
     /// Loads of the boot that counted all instructions.
     pub loads: Vec<GuestLoad>,
