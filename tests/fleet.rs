@@ -242,10 +242,13 @@ fn a_store_that_hangs_and_one_that_is_wiped() {
 
     order(&all[0], &["ban", "192.0.2.1", "--for", "10m"]);
     eventually("it holds at both", || order(&all[1], &["bans"]).contains("192.0.2.1/32"));
+    let resyncs = |operated: &Operated| status(operated)["store"]["resyncs"].as_u64().unwrap();
+    let before: Vec<u64> = all.iter().map(resyncs).collect();
     assert_eq!(engines::say(valkey.address.port(), "FLUSHALL").as_deref(), Some("+OK\r\n"));
     assert!(order(&all[1], &["bans"]).contains("192.0.2.1/32"));
     order(&all[1], &["ban", "192.0.2.2", "--for", "10m"]);
     eventually("orders go on", || order(&all[0], &["bans"]).contains("192.0.2.2/32"));
+    eventually("metrics tell", || all.iter().zip(&before).all(|(operated, before)| resyncs(operated) > *before));
     let late = start(&store, 2, &origin);
     eventually("a new instance learns of earlier bans", || {
         let bans = order(&late, &["bans"]);

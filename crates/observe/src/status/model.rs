@@ -148,6 +148,8 @@ pub struct StoreStatus {
     pub next_event: Option<u64>,
     /// Orders that wait for the store.
     pub waiting_events: u64,
+    /// Times that this instance may have missed orders, and has emptied its cache.
+    pub resyncs: u64,
     /// True if this instance removes old orders and records.
     pub is_housekeeper: bool,
     /// Clock of this instance less the engine's, in milliseconds.

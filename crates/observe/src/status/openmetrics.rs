@@ -511,6 +511,8 @@ fn write_store(store: &StoreStatus, text: &mut Text) {
     text.sample("_total", &[], Seconds(store.sum_us));
     text.gauge("tailcoat_store_waiting_orders", "Orders of this instance that wait for the store.");
     text.sample("", &[], store.waiting_events);
+    text.counter("tailcoat_store_resyncs", "Times that this instance may have missed orders, and has emptied its cache.");
+    text.sample("_total", &[], store.resyncs);
     if let Some(age_ms) = store.age_ms {
         text.gauge("tailcoat_store_lag_seconds", "Time since the latest operation of the store that succeeded.");
         text.sample("", &[], Seconds(age_ms.saturating_mul(1_000)));
@@ -670,7 +672,7 @@ mod tests {
             workers: vec![worker],
             sites: vec![site],
             shared_cache: Some(SharedCacheStatus { is_used: true, purged: 4, written: 5, ..Default::default() }),
-            store: Some(StoreStatus { errors: 3, age_ms: Some(1_500), skew_ms: Some(-2_000), ..Default::default() }),
+            store: Some(StoreStatus { errors: 3, resyncs: 2, age_ms: Some(1_500), skew_ms: Some(-2_000), ..Default::default() }),
             upstreams: vec![upstream],
             modules: vec![module],
             ..StatusReport::default()
@@ -696,6 +698,7 @@ mod tests {
             r#"tailcoat_shared_cache_reads_total{result="purged"} 4"#,
             r#"tailcoat_shared_cache_writes_total{result="written"} 5"#,
             "tailcoat_store_errors_total 3",
+            "tailcoat_store_resyncs_total 2",
             "tailcoat_store_lag_seconds 1.500000",
             "tailcoat_store_clock_skew_seconds -2",
             r#"tailcoat_upstream_discovery_up{upstream="app"} 1"#,

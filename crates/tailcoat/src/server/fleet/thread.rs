@@ -75,6 +75,8 @@ pub(super) struct StoreThread {
     is_away: bool,
     /// True if the latest reply says that the store has no further event.
     is_at_end: bool,
+    /// Times that orders may have been missed.
+    resyncs: u64,
 }
 
 impl StoreThread {
@@ -128,6 +130,7 @@ impl StoreThread {
             shown_at: None,
             is_away: false,
             is_at_end: false,
+            resyncs: 0,
         })
     }
 
@@ -280,6 +283,7 @@ impl StoreThread {
                 }
             }
             Action::Resync => {
+                self.resyncs += 1;
                 self.shared_cache.on_missed();
                 // The main thread has ended, if nothing receives it.
                 let _ = self.changes.send(SharedChange::Resync);
@@ -362,6 +366,7 @@ impl StoreThread {
             waiting_events: self.member.waiting_events() as u64,
             is_housekeeper: self.member.is_housekeeper(self.start.elapsed()),
             skew_ms: self.member.skew_ms(),
+            resyncs: self.resyncs,
             ..status_of(self.store.counts())
         }
     }
