@@ -511,7 +511,10 @@ fn write_store(store: &StoreStatus, text: &mut Text) {
     text.sample("_total", &[], Seconds(store.sum_us));
     text.gauge("tailcoat_store_waiting_orders", "Orders of this instance that wait for the store.");
     text.sample("", &[], store.waiting_events);
-    text.counter("tailcoat_store_resyncs", "Times that this instance may have missed orders, and has emptied its cache.");
+    text.counter(
+        "tailcoat_store_resyncs",
+        "Times that this instance may have missed orders, and has emptied its cache.",
+    );
     text.sample("_total", &[], store.resyncs);
     if let Some(age_ms) = store.age_ms {
         text.gauge("tailcoat_store_lag_seconds", "Time since the latest operation of the store that succeeded.");
@@ -672,7 +675,13 @@ mod tests {
             workers: vec![worker],
             sites: vec![site],
             shared_cache: Some(SharedCacheStatus { is_used: true, purged: 4, written: 5, ..Default::default() }),
-            store: Some(StoreStatus { errors: 3, resyncs: 2, age_ms: Some(1_500), skew_ms: Some(-2_000), ..Default::default() }),
+            store: Some(StoreStatus {
+                errors: 3,
+                resyncs: 2,
+                age_ms: Some(1_500),
+                skew_ms: Some(-2_000),
+                ..Default::default()
+            }),
             upstreams: vec![upstream],
             modules: vec![module],
             ..StatusReport::default()
