@@ -320,6 +320,8 @@ impl ControlPlaneClient {
             }
             if let Some(streams) = streams {
                 self.set_streams(streams);
+                // The controller learns that the routes are in force.
+                self.streams.applied().await;
             }
         } else {
             self.streams.resume();

@@ -126,6 +126,8 @@ enum StreamOrder {
     Release { addresses: HashSet<SocketAddr>, done: oneshot::Sender<()> },
     /// Bind released addresses again.
     Resume,
+    /// Drop this after all earlier orders.
+    Confirm(oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
@@ -229,6 +231,16 @@ impl StreamProxy {
         let _ = self.orders.send(StreamOrder::Release { addresses, done });
         // An error is the end of the sender.
         let _ = is_done.await;
+    }
+
+    /// Returns when new connections see the latest listeners.
+    pub(crate) async fn applied(&self) {
+        if self.has_started() {
+            let (done, is_done) = oneshot::channel();
+            let _ = self.orders.send(StreamOrder::Confirm(done));
+            // An error is the end of the sender.
+            let _ = is_done.await;
+        }
     }
 
     /// Binds released addresses again.
@@ -359,6 +371,7 @@ async fn run(mut inbox: StreamInbox, shared: Arc<Shared>) {
                     drop(done);
                 }
                 Some(StreamOrder::Resume) => listeners.resume(),
+                Some(StreamOrder::Confirm(done)) => drop(done),
                 None => return,
             },
             Some((connection, counted)) = inbox.detached.recv() => listeners.start_detached(connection, counted),
