@@ -118,9 +118,11 @@ pub struct BotFacts {
     pub is_http1: bool,
     /// True if this server offers HTTP/2 on the connection.
     pub offers_http2: bool,
+    /// True for the handshake of a WebSocket, for which browsers send fewer fields, and use HTTP/1.1.
+    pub is_web_socket: bool,
 }
 
-/// BotSignals of a request that claims to be no crawler.
+/// Signals of the program and the fields of a request.
 pub fn signals_of(facts: &BotFacts) -> BotSignals {
     let mut signals = BotSignals::default();
     let kind = facts.agent;
@@ -130,7 +132,7 @@ pub fn signals_of(facts: &BotFacts) -> BotSignals {
         AgentKind::Headless => signals.add(Signal::Headless),
         AgentKind::Browser | AgentKind::Mozilla | AgentKind::Other => {}
     }
-    if !facts.has_accept {
+    if !facts.has_accept && !facts.is_web_socket {
         signals.add(Signal::NoAccept);
     }
     if matches!(kind, AgentKind::Browser | AgentKind::Mozilla) {
@@ -141,7 +143,7 @@ pub fn signals_of(facts: &BotFacts) -> BotSignals {
             signals.add(Signal::NoAcceptEncoding);
         }
     }
-    if kind == AgentKind::Browser && facts.is_direct_tls {
+    if kind == AgentKind::Browser && facts.is_direct_tls && !facts.is_web_socket {
         if !facts.has_fetch_mode {
             signals.add(Signal::NoFetchMetadata);
         }
@@ -326,6 +328,9 @@ mod tests {
         check(BotFacts { has_fetch_mode: false, ..browser }, &["no-fetch-metadata"]);
         check(BotFacts { is_http1: true, ..browser }, &["old-http"]);
         check(BotFacts { is_http1: true, offers_http2: false, ..browser }, &[]);
+        let handshake = BotFacts { is_web_socket: true, has_accept: false, has_fetch_mode: false, ..browser };
+        check(BotFacts { is_http1: true, ..handshake }, &[]);
+        check(BotFacts { has_accept_encoding: false, ..handshake }, &["no-accept-encoding"]);
         check(BotFacts { is_http1: true, has_fetch_mode: false, is_direct_tls: false, ..browser }, &[]);
         check(BotFacts { has_accept_language: false, ..browser }, &["no-accept-language"]);
         check(BotFacts::default(), &["no-user-agent", "no-accept"]);

@@ -37,7 +37,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "reject-score",
         parameters: &[one("points", SCORE)],
         default: "reject-score 100",
-        doc: "Score from which a request is rejected, even with a passed challenge.",
+        doc: "Score from which a request is rejected. Points of header fields no longer count once a challenge is passed.",
         example: "reject-score 80",
         set: OptionSetter::Bots(|bots, values| {
             bots.policy.reject_score = i16::try_from(values.integer::<u64>("points")).ok();

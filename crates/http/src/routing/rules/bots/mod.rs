@@ -13,9 +13,10 @@ use ::bots::challenge::{
     COOKIE_NAME, ChallengeFault, ChallengeKey, ChallengedClient, PassedBy, Terms, safe_return_target,
 };
 use ::bots::fcrdns::ClaimVerdict;
+use ::bots::robots::Robots;
 use ::bots::score::{BotAction, BotClass, BotFacts, BotSignals, Evidence, Signal, signals_of};
 use ::bots::signature::{SignatureFault, SignedRequest};
-use wire::http::{KnownField, Status, Version, cookie};
+use wire::http::{KnownField, Status, Version, cookie, cookies};
 
 use self::known::KnownTexts;
 use self::page::ChallengePage;
@@ -38,6 +39,9 @@ const PASSED_PLACES: usize = 4_096;
 
 /// Longest `User-Agent` and host of a client that is remembered.
 const PASSED_TEXT_BYTES_MAX: usize = 512;
+
+/// Cookies of a request that are tried.
+const COOKIES_MAX: usize = 4;
 
 /// Values of `User-Agent` that each worker remembers.
 const AGENT_PLACES: usize = 256;
@@ -226,14 +230,21 @@ impl BotRule {
             kind: agent_kind(client.user_agent),
         });
         let claimed = named.crawler.map(|index| index as usize);
+        // A claim that nothing can confirm counts as any name.
+        let mut is_verifiable = false;
         if let Some((index, crawler)) = claimed.and_then(|index| Some((index, lists.crawlers.get(index)?))) {
             name = Some(crawler.name.as_str());
+            is_verifiable = !crawler.domains.is_empty() || lists.ranges(index).is_some();
             match self.verdict(index, crawler, &lists, client, verdict)? {
                 ClaimVerdict::Confirmed => evidence.is_confirmed_crawler = true,
                 ClaimVerdict::Refuted => evidence.signals.add(Signal::FalseCrawler),
                 ClaimVerdict::Unknown => evidence.signals.add(Signal::UnverifiedCrawler),
             }
-            if lists.robots.as_ref().is_some_and(|robots| !robots.allows(&crawler.name, routed.request.target())) {
+            // Also as the path is served: `/./a` and `//a` may be the file of `/a`.
+            let is_disallowed = |robots: &Robots| {
+                !robots.allows(&crawler.name, routed.request.target()) || !robots.allows(&crawler.name, routed.path)
+            };
+            if lists.robots.as_ref().is_some_and(is_disallowed) {
                 evidence.signals.add(Signal::RobotsTxt);
             }
         }
@@ -257,28 +268,35 @@ impl BotRule {
         }
         evidence.is_exempt = is_exempt;
         let with_pass = Evidence { has_passed: true, ..evidence };
-        let may_pass = claimed.is_none() && !evidence.is_signed;
+        let may_pass = !is_verifiable && !evidence.is_signed;
         if may_pass {
             evidence.signals = evidence.signals.with(signals_of(&self.facts(routed, named.kind)));
         }
-        let (mut decision, mut passed_until_s) = (config.policy.decide(&evidence), None);
-        if let Some(cookie) = cookie.filter(|_| may_pass) {
+        let (mut decision, mut pass) = (config.policy.decide(&evidence), None);
+        if cookie.is_some() && may_pass {
             let passed = config.policy.decide(&with_pass);
             // The signature of the cookie is checked only if it makes a difference.
             if passed.1 != decision.1 {
-                passed_until_s = self.shared.key.valid_until(client, cookie, routed.now.unix_seconds);
+                pass = self.valid_pass(routed, client);
             }
-            if passed_until_s.is_some() {
+            if pass.is_some() {
                 (decision, evidence) = (passed, with_pass);
             }
         }
         let (score, class, action) = decision;
         if class == BotClass::Passed
-            && let Some((cookie, until_s)) = cookie.zip(passed_until_s)
+            && let Some((cookie, until_s)) = pass
         {
             self.passed.borrow_mut().insert(client, cookie, until_s);
         }
         Ok(self.report(class, score, evidence.signals, agent.or(name), action))
+    }
+
+    /// Valid cookie, and the end of its validity. Another host of the domain may have set one of the same name.
+    fn valid_pass<'r>(&self, routed: &Routed<'r>, client: &ChallengedClient<'_>) -> Option<(&'r [u8], u64)> {
+        let named = cookies(&routed.request).filter(|(name, _)| *name == COOKIE_NAME.as_bytes());
+        let valid = |cookie| Some((cookie, self.shared.key.valid_until(client, cookie, routed.now.unix_seconds)?));
+        named.take(COOKIES_MAX).find_map(|(_, cookie)| valid(cookie))
     }
 
     fn report(
@@ -343,6 +361,9 @@ impl BotRule {
             has_fetch_mode,
             is_direct_tls: routed.tls.is_some() && routed.proxied.is_none(),
             is_http1: matches!(request.head.version, Version::Http10 | Version::Http11),
+            is_web_socket: request
+                .field(KnownField::Upgrade)
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")),
             offers_http2: self.shared.offers_http2,
         }
     }
@@ -391,6 +412,11 @@ impl BotRule {
             BotAction::Challenge(work_bits) => self.challenge(work_bits, routed.request.target(), "", routed, visit),
             BotAction::Pass => return None,
         }))
+    }
+
+    /// True if the response to the request is a challenge.
+    pub(super) fn is_challenge(&self, report: &BotReport) -> bool {
+        !self.shared.config.is_dry_run && matches!(report.action, BotAction::Challenge(_))
     }
 
     /// True if the assessment answers the request, and the assessment in words.
