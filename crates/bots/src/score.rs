@@ -320,6 +320,7 @@ mod tests {
             is_direct_tls: true,
             is_http1: false,
             offers_http2: true,
+            is_web_socket: false,
         };
         let check = |facts: BotFacts, expect: &[&str]| {
             assert_eq!(signals_of(&facts).names().collect::<Vec<_>>(), expect, "{facts:?}");

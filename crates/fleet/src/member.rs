@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::beats::{BeatReport, Beats};
 use super::events::{EventCursor, EventLog, FleetEvent, Heard, OutboxFull};
 use super::lease::{FleetLease, LeaseRequest};
-use super::rollout::RolloutHealth;
+use super::rollout::{Rollout, RolloutHealth};
 use super::rollout_keeper::{ConfigChange, RolloutKeeper};
 use super::tickets::{SessionKey, TicketKeeper, TicketRing};
 use super::{Expected, InstanceTime, StoreReply, StoreRequest, StoreResult};
@@ -123,6 +123,11 @@ impl Member {
     pub fn on_applied(&mut self, change: ConfigChange, result: Result<(), String>) {
         self.rollouts.on_applied(change, result);
         self.beats.hasten();
+    }
+
+    /// Latest rollout that this instance knows. The store may have lost it.
+    pub fn known_rollout(&self) -> Option<&Rollout> {
+        self.rollouts.known()
     }
 
     /// Configuration of a rollout that is in use; `None` is that of the file.

@@ -235,6 +235,11 @@ impl RolloutKeeper {
         Some(StoreRequest::Put { key: ROLLOUT_KEY.to_owned(), value, expect })
     }
 
+    /// Rollout that this instance knows.
+    pub(super) fn known(&self) -> Option<&Rollout> {
+        self.known.as_ref().map(|(rollout, _)| rollout)
+    }
+
     /// Stage of the rollout that this instance knows.
     pub(super) fn stage(&self) -> Option<RolloutStage> {
         self.known.as_ref().map(|(rollout, _)| rollout.stage)

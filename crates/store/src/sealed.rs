@@ -7,14 +7,11 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::hmac;
-use tailcoat_config::StoreAbilities;
+use tailcoat_config::{StoreAbilities, StoreConfig};
 
 use super::{
     EngineTime, Entry, Expectation, InstanceCount, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
 };
-
-/// Shortest secret, in bytes.
-const SECRET_BYTES_MIN: usize = 32;
 
 const KEY_BYTES: usize = 32;
 
@@ -42,10 +39,9 @@ impl KeyType for CipherKeyBytes {
 
 impl SealedStore {
     pub(super) fn new(store: Box<dyn SharedStore>, secret: &[u8]) -> Result<Self, StoreError> {
-        if secret.len() < SECRET_BYTES_MIN {
-            return Err(StoreError::Wrong(format!(
-                "the secret of `key-file` is shorter than {SECRET_BYTES_MIN} bytes"
-            )));
+        let least = StoreConfig::KEY_BYTES_MIN;
+        if secret.len() < least {
+            return Err(StoreError::Wrong(format!("the secret of `key-file` is shorter than {least} bytes")));
         }
         let failed = |_| StoreError::Wrong("the secret of `key-file` cannot be used".to_owned());
         let pseudorandom = Salt::new(HKDF_SHA256, b"tailcoat store").extract(secret);

@@ -77,9 +77,17 @@ fn store_fault(store: &StoreConfig) -> Option<ModelFinding> {
         let help = "a lease is renewed each third of its time; raise `lease-time` or lower `timeout`";
         return Some(fault("`lease-time` is below three times `timeout`".to_owned(), help));
     }
-    for (file, what) in [(&store.password_file, "the password"), (&store.key_file, "a secret of 32 bytes or more")] {
+    let secrets = [
+        (&store.password_file, "the password", 1),
+        (&store.key_file, "a secret of 32 bytes or more", StoreConfig::KEY_BYTES_MIN),
+    ];
+    for (file, what, least) in secrets {
         let Some(path) = file else { continue };
-        if let Err(error) = StoreConfig::read_secret(path) {
+        let is_long = |secret: Vec<u8>| match secret.len() {
+            bytes if bytes < least => Err(std::io::Error::other(format!("the secret has {bytes} bytes"))),
+            _ => Ok(()),
+        };
+        if let Err(error) = StoreConfig::read_secret(path).and_then(is_long) {
             let finding = fault(format!("{}: {error}", path.display()), &format!("the file holds {what}"));
             return Some(finding.denied(is_denied(&error)));
         }

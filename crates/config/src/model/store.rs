@@ -189,6 +189,9 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
+    /// Shortest secret of `key-file`, in bytes.
+    pub const KEY_BYTES_MIN: usize = 32;
+
     /// Content of a file of a secret, without white space at its end.
     ///
     /// # Errors

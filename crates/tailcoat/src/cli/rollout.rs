@@ -51,13 +51,23 @@ struct Settings {
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = per_mille)]
     first: u64,
 
-    /// Time for which the first instances, and then all, must stay healthy
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = config::duration_from_text)]
+    /// Time for which the first instances, and then all, must stay healthy; at least 10s, because instances report every 5s
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = watch_time)]
     watch: Duration,
 
     /// Share of responses with 5xx, or of upstream servers that fail, above the usual one, at which all instances return
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = per_mille)]
     errors: u64,
+}
+
+/// Shortest time of watching: two reports of each instance.
+const WATCH_MIN: Duration = Duration::from_secs(10);
+
+fn watch_time(text: &str) -> Result<Duration, String> {
+    match config::duration_from_text(text)? {
+        time if time < WATCH_MIN => Err("at least 10s, because instances report their health every 5s".to_owned()),
+        time => Ok(time),
+    }
 }
 
 impl RolloutArgs {

@@ -25,8 +25,14 @@ pub(in crate::server) enum RolloutOrder {
     Status,
 }
 
-/// Carries an order out; returns text for the operator. `skew_ms` is the own clock less the engine's.
-pub(super) async fn obey(store: &Measured, order: RolloutOrder, skew_ms: Option<i64>) -> Result<String, String> {
+/// Carries an order out; returns text for the operator. `skew_ms` is the own clock less the engine's, `latest` the latest rollout
+/// that this instance knows.
+pub(super) async fn obey(
+    store: &Measured,
+    order: RolloutOrder,
+    skew_ms: Option<i64>,
+    latest: Option<Rollout>,
+) -> Result<String, String> {
     let failed = |error: StoreError| format!("{error}; {}", error.advice());
     let known = read(store).await.map_err(failed)?;
     let (rollout, version) = known.map_or((None, None), |(rollout, version)| (Some(rollout), Some(version)));
@@ -50,7 +56,10 @@ pub(super) async fn obey(store: &Measured, order: RolloutOrder, skew_ms: Option<
             let mut members = members(store).await.map_err(failed)?;
             members.retain(|record| age(record) <= AGE_MAX);
             let ids: Vec<String> = members.into_iter().map(|record| record.id).collect();
-            Rollout::begin(rollout.as_ref(), text, &ids, settings, now / 1_000)?
+            // A store that was wiped does not know to which configuration instances return.
+            let lost = latest.filter(|_| rollout.is_none());
+            let lost = lost.map(|lost| lost.stopped("the store has lost it").unwrap_or(lost));
+            Rollout::begin(rollout.or(lost).as_ref(), text, &ids, settings, now / 1_000)?
         }
     };
     let expect = version.map_or(Expected::Absent, Expected::Version);

@@ -220,8 +220,9 @@ impl StoreThread {
                     }
                     Some(Command::Rollout(order, reply)) => {
                         let (store, skew_ms) = (Arc::clone(&self.store), self.member.skew_ms());
+                        let latest = self.member.known_rollout().cloned();
                         tokio::spawn(async move {
-                            let result = obey(&store, order, skew_ms).await;
+                            let result = obey(&store, order, skew_ms, latest).await;
                             reply.report(result.map_or_else(ControlReport::Rejected, ControlReport::Done));
                         });
                     }
@@ -388,13 +389,23 @@ fn keys_of(ring: &TicketRing) -> Vec<TicketKey> {
     keys.map(|key| TicketKey::from_parts(key.name, key.secret, made)).collect()
 }
 
+/// Largest record of an instance.
+const MEMBER_RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// Text from the store without control characters, which a terminal would obey.
+fn shown(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect()
+}
+
 /// Adds the records of all instances to a status.
 async fn with_instances(status: StoreStatus, store: &Measured, id: &str, next: Option<u64>) -> StoreStatus {
     let Ok(StoreReply::Entries(entries)) = carry_out(store, StoreRequest::List("members".to_owned())).await else {
         return StoreStatus { is_away: true, ..status };
     };
     let now = unix_ms();
-    let records = entries.iter().filter_map(|(_, value)| serde_json::from_slice::<MemberRecord>(value).ok());
+    // Another program may have written any of them.
+    let small = entries.iter().filter(|(_, value)| value.len() <= MEMBER_RECORD_BYTES_MAX);
+    let records = small.filter_map(|(_, value)| serde_json::from_slice::<MemberRecord>(value).ok());
     let records: Vec<MemberRecord> = records.collect();
     let newest = records.iter().filter_map(|record| record.next_event).chain(next).max();
     let own_skew_ms = status.skew_ms.unwrap_or(0);
@@ -402,12 +413,14 @@ async fn with_instances(status: StoreStatus, store: &Measured, id: &str, next: O
         is_this: record.id == id,
         lag_events: newest.zip(record.next_event).map(|(newest, next)| newest - next),
         // Both clocks as seen by the engine's.
-        age_ms: ((now as i64 - own_skew_ms) - (record.unix_ms as i64 - record.skew_ms.unwrap_or(0)))
+        age_ms: (now as i64)
+            .saturating_sub(own_skew_ms)
+            .saturating_sub((record.unix_ms as i64).saturating_sub(record.skew_ms.unwrap_or(0)))
             .max(0)
             .unsigned_abs(),
-        name: record.name,
-        id: record.id,
-        version: record.report.version,
+        name: shown(&record.name),
+        id: shown(&record.id),
+        version: shown(&record.report.version),
         started_unix_s: record.report.started_unix_seconds,
         skew_ms: record.skew_ms,
         waiting_events: record.waiting_events,
