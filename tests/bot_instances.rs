@@ -10,7 +10,8 @@ use crate::support::waiting::eventually;
 
 const RULES: &str = " bots \"forum\" { work-bits 6; challenge-wait \"10m\" }\n \
                      auto-ban \"2/h\" 403 path=\"/scan/*\" action=\"close\"\n \
-                     auto-ban \"3/h\" 403 path=\"/login\" action=\"close\"\n";
+                     auto-ban \"3/h\" 403 path=\"/login\" action=\"close\"\n \
+                     deny all path=\"/scan/*\"\n deny all path=\"/login\"\n";
 
 /// Instance with a store. The key is in this directory.
 fn start(store: &str, directory: &Path) -> Operated {

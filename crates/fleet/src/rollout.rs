@@ -162,6 +162,17 @@ impl Rollout {
         self.stage.is_in_progress().then_some(stopped)
     }
 
+    /// This rollout as one that has ended, because the store has lost it: as it is now for most instances.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        let next = match self.stage {
+            RolloutStage::First => self.stopped("the store has lost it"),
+            RolloutStage::All => self.after(Step::Finish),
+            RolloutStage::Done | RolloutStage::Returned => None,
+        };
+        next.unwrap_or(self)
+    }
+
     /// Configuration that all instances have at the end.
     fn last(&self) -> Option<&String> {
         if self.stage == RolloutStage::Returned { self.previous.as_ref() } else { self.text.as_ref() }
@@ -343,6 +354,12 @@ mod tests {
         let returned = two.stopped("no").unwrap();
         assert_eq!(text(&returned, "edge-1").as_deref(), Some("new"));
         assert_eq!(returned.stopped("again"), None);
+        // A store that has lost a rollout: the first stage is returned, the second has ended.
+        let texts = [two.clone(), two.after(Step::Continue(0)).unwrap()].map(|lost| {
+            let next = Rollout::begin(Some(&lost.ended()), None, &ids(30), SETTINGS, 0).unwrap();
+            (next.number, next.previous)
+        });
+        assert_eq!(texts, [(3, Some("new".to_owned())), (3, Some("newer".to_owned()))]);
         let three = Rollout::begin(Some(&returned), None, &ids(30), SETTINGS, 0).unwrap();
         assert_eq!((three.number, three.previous.as_deref()), (3, Some("new")));
     }

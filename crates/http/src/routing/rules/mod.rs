@@ -204,11 +204,6 @@ impl Rules {
         self.bots.as_ref()?.answer(visit.bot()?, routed, visit)
     }
 
-    /// True if the response is a challenge, which a visitor may get, too.
-    fn is_challenge(&self, visit: &Visit) -> bool {
-        self.bots.as_ref().zip(visit.bot()).is_some_and(|(bots, report)| bots.is_challenge(report))
-    }
-
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         if self.is_plain {
             return self.answer_bot(routed, &passage.visit).unwrap_or(RuleDecision::Pass);
@@ -358,7 +353,8 @@ impl Rules {
     /// Counts a response for bans, and changes its fields: step 8.
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
         let auto_bans = self.shared.auto_bans();
-        if auto_bans.is_rejection(response.status()) && !self.is_challenge(&passage.visit) {
+        if auto_bans.is_rejection(response.status()) && !passage.visit.is_challenged() {
+            // A visitor may get a challenge, too, so that it does not count.
             auto_bans.count(&response, &passage.paths(routed), routed, &passage.visit, &self.bans);
         }
         let of_tls = self.shared.https().response_field(routed);

@@ -25,6 +25,8 @@ pub struct Visit {
     bot: OnceCell<Rc<BotReport>>,
     /// Result of a challenge that the client has returned.
     challenge: Cell<Option<ChallengeResult>>,
+    /// True if the response is a challenge.
+    is_challenged: Cell<bool>,
 }
 
 /// Generator of request identifiers.
@@ -47,6 +49,7 @@ impl Visit {
             limit: Cell::new(None),
             bot: OnceCell::new(),
             challenge: Cell::new(None),
+            is_challenged: Cell::new(false),
         }
     }
 
@@ -105,6 +108,15 @@ impl Visit {
 
     pub(super) fn note_challenge(&self, result: ChallengeResult) {
         self.challenge.set(Some(result));
+    }
+
+    /// True if the response is a challenge.
+    pub(super) fn is_challenged(&self) -> bool {
+        self.is_challenged.get()
+    }
+
+    pub(super) fn note_challenged(&self) {
+        self.is_challenged.set(true);
     }
 
     /// Unique and unpredictable identifier of the request: 32 hexadecimal digits.

@@ -57,8 +57,7 @@ pub(super) async fn obey(
             members.retain(|record| age(record) <= AGE_MAX);
             let ids: Vec<String> = members.into_iter().map(|record| record.id).collect();
             // A store that was wiped does not know to which configuration instances return.
-            let lost = latest.filter(|_| rollout.is_none());
-            let lost = lost.map(|lost| lost.stopped("the store has lost it").unwrap_or(lost));
+            let lost = latest.filter(|_| rollout.is_none()).map(Rollout::ended);
             Rollout::begin(rollout.or(lost).as_ref(), text, &ids, settings, now / 1_000)?
         }
     };

@@ -414,11 +414,6 @@ impl BotRule {
         }))
     }
 
-    /// True if the response to the request is a challenge.
-    pub(super) fn is_challenge(&self, report: &BotReport) -> bool {
-        !self.shared.config.is_dry_run && matches!(report.action, BotAction::Challenge(_))
-    }
-
     /// True if the assessment answers the request, and the assessment in words.
     pub(super) fn explain(&self, report: &BotReport) -> (bool, String) {
         let SharedBots { config, .. } = &*self.shared;
@@ -466,6 +461,7 @@ impl BotRule {
         routed: &Routed<'_>,
         visit: &Visit,
     ) -> Box<BuiltResponse> {
+        visit.note_challenged();
         let client = challenged_client(routed, visit.client());
         let wait_s = u16::try_from(self.shared.config.wait.as_secs()).unwrap_or(u16::MAX);
         let terms = Terms { issued_s: routed.now.unix_seconds, work_bits, wait_s };
