@@ -26,6 +26,12 @@ use crate::metrics::Limit;
 /// Calls that receive datagrams, before other connections of the worker get their turn.
 const RECEIVES_A_TURN_MAX: usize = 4;
 
+/// Initial packets that an endpoint decrypts in each [`INITIALS_INTERVAL`]. A worker completes fewer than 2,000 handshakes a second, of two
+/// to four such packets each. More come from a flood: decrypting them all would leave no time to receive those of
+/// connections, which the kernel would drop.
+const INITIALS_MAX: u32 = 1_000;
+const INITIALS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// New connections that wait for their turn. More are dropped; their clients try again.
 const WAITING_MAX: usize = 256;
 
@@ -84,6 +90,7 @@ pub struct QuicEndpoint {
 
 struct EndpointState {
     proto: Endpoint,
+    initials: InitialBudget,
     /// Settings that `proto` uses for the first packets of clients.
     settings: Option<Arc<QuicSettings>>,
     /// Connections, by their handle.
@@ -96,6 +103,29 @@ struct EndpointState {
     blocked: Vec<u32>,
     /// Waker of the endpoint's task.
     waker: Option<Waker>,
+}
+
+/// Initial packets that may still be decrypted.
+#[derive(Debug, Default)]
+struct InitialBudget {
+    since: Option<Instant>,
+    taken: u32,
+}
+
+impl InitialBudget {
+    /// Takes one packet; false if there were too many of late.
+    fn take(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= INITIALS_INTERVAL) {
+            (self.since, self.taken) = (Some(now), 0);
+        }
+        self.taken = self.taken.saturating_add(1);
+        self.taken <= INITIALS_MAX
+    }
+}
+
+/// True if a datagram begins with an Initial packet of version 1 (RFC 9000, section 17.2.2).
+fn is_initial(datagram: &[u8]) -> bool {
+    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xc0)
 }
 
 /// Connection of an endpoint.
@@ -135,6 +165,7 @@ impl QuicEndpoint {
         let config = Arc::new(endpoint_config(keys, slot, &retries));
         let state = EndpointState {
             proto: Endpoint::new(config, None, !socket.may_fragment(), None),
+            initials: InitialBudget::default(),
             settings: None,
             members: Vec::new(),
             waiting: VecDeque::new(),
@@ -258,6 +289,9 @@ impl QuicEndpoint {
             received_bytes += received.payload.len();
             let ReceivedDatagram { remote, local, ecn, payload } = received;
             let datagram_bytes = payload.len();
+            if is_initial(&payload) && !state.initials.take(now) {
+                return;
+            }
             response.clear();
             match state.proto.handle(now, remote, local, ecn, payload, response) {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -533,5 +567,25 @@ impl EndpointState {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initial_packets_have_a_budget() {
+        assert!(is_initial(&[0xc3, 0, 0, 0, 1, 8]));
+        // Handshake, 0-RTT, a short header, another version, and too few bytes.
+        for other in
+            [&[0xe3, 0, 0, 0, 1][..], &[0xd3, 0, 0, 0, 1], &[0x43, 0, 0, 0, 1], &[0xc3, 0, 0, 0, 2], &[0xc3, 0]]
+        {
+            assert!(!is_initial(other), "{other:?}");
+        }
+        let (start, mut budget) = (Instant::now(), InitialBudget::default());
+        let mut taken = |at: Duration| (0..3 * INITIALS_MAX).filter(|_| budget.take(start + at)).count() as u32;
+        assert_eq!([Duration::ZERO, INITIALS_INTERVAL / 2].map(&mut taken), [INITIALS_MAX, 0]);
+        assert_eq!(taken(INITIALS_INTERVAL), INITIALS_MAX);
     }
 }
