@@ -116,7 +116,7 @@ def begin(server, plan, tree, load, seed=1):
     words += ["--insecure", "--tls-groups", load.tls_groups, "--tls-ciphers", "TLS_AES_128_GCM_SHA256"] if load.tls_groups else []
     words += ["--resume"] if load.resumes else []
     words += ["--fast-open"] if load.has_fast_open else []
-    return _begin_tailor(server, words, load.seconds, load.warmup_seconds, is_open=load.rate is not None)
+    return begin_tailor(server, words, load.seconds, load.warmup_seconds, is_open=load.rate is not None)
 
 
 def _requests(server, plan, tree, address, seed):
@@ -138,7 +138,8 @@ def _requests(server, plan, tree, address, seed):
     return ["--scenario", scenarios, address + "/"]
 
 
-def _begin_tailor(server, words, seconds, warmup_seconds, is_open=False):
+def begin_tailor(server, words, seconds, warmup_seconds, is_open=False):
+    """Starts `tailor` with these options of `tailor bench`; `finish` has the result."""
     # Other work on its core disturbs it as little as the servers; in an open loop it must be on time.
     priority = ["chrt", "--fifo", "10"] if is_open else ["nice", "-n", "-20"]
     groups = [word for directory in server.group.statistics_directories() for word in ("--watch-group", directory)]
@@ -183,7 +184,7 @@ def run(server, plan, tree, load, seed=1):
 
 def run_tailor(server, url, words, seconds, warmup_seconds=0.15):
     """Result of `tailor` with these options of `tailor bench`, including checks: a response that fails them is an error."""
-    process = _begin_tailor(server, [*words, url], seconds, warmup_seconds)
+    process = begin_tailor(server, [*words, url], seconds, warmup_seconds)
     try:
         return finish(process)
     finally:

@@ -7,6 +7,7 @@ import contextlib
 import statistics
 import subprocess
 import sys
+import time
 
 from harness import client, servers
 from .scenario import Scenario
@@ -14,6 +15,8 @@ from .scenario import Scenario
 FILE_BYTES = 1 << 10
 RATE, CONNECTIONS = 2_000, 16
 INITIALS, ADDRESSES = 2_000, 256
+# The clients connect before the flood begins, and the warm-up ends after that.
+CONNECT_SECONDS, WARM_UP_SECONDS = 0.4, 0.8
 CALM, FLOODED = "calm", "flooded"
 P99_MAX, MEMORY_MAX_MIB = 2.0, 32
 # Prints datagrams, each after its length: the first flight of clients of their own.
@@ -64,19 +67,21 @@ def run(bench):
         with servers.running(server, bench.tree, path) as running:
             url = f"https://127.0.0.1:{running.port}{path}"
 
-            def measure():
-                result = client.run_tailor(running, url, words, bench.arguments.seconds, warmup_seconds=0.5)
+            def measure(is_flooded):
+                process = client.begin_tailor(running, [*words, url], bench.arguments.seconds, WARM_UP_SECONDS, is_open=True)
+                time.sleep(CONNECT_SECONDS)
+                with flood(initials, running.port) if is_flooded else contextlib.nullcontext():
+                    result = client.finish(process)
                 if sum(result["errors"].values()):
                     bench.report.void(f"{server.name}: {result['errors']}")
                 return result["latency_us"]["p99"] / 1e3
 
-            measure()
-            before = running.user_memory_bytes()
+            measure(False)
+            before, grown_mib = running.user_memory_bytes(), 0
             for _ in range(bench.arguments.slots):
-                p99[CALM].append(measure())
-                with flood(initials, running.port):
-                    p99[FLOODED].append(measure())
-                    grown_mib = (running.user_memory_bytes() - before) / (1 << 20)
+                p99[CALM].append(measure(False))
+                p99[FLOODED].append(measure(True))
+                grown_mib = max(grown_mib, (running.user_memory_bytes() - before) / (1 << 20))
             dropped = dropped_datagrams(running.port)
         medians = {name: statistics.median(values) for name, values in p99.items()}
         print(f"\n{server.name}: p99 {medians[CALM]:.2f} ms, in the flood {medians[FLOODED]:.2f} ms; memory +{grown_mib:.1f} MiB; "
