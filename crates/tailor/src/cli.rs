@@ -183,36 +183,24 @@ pub fn main() -> ExitCode {
         TailorCommand::Guest => crate::lab::become_guest().map(|()| ProgramEnd::Passed),
         TailorCommand::Guard => crate::lab::run_guard().map(|()| ProgramEnd::Passed),
         TailorCommand::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut std::io::stdout());
-            Ok(ProgramEnd::Passed)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut script);
+            crate::report::print(&String::from_utf8_lossy(&script)).map(|()| ProgramEnd::Passed)
         }
         TailorCommand::Man { dir } => match clap_mangen::generate_to(Cli::command(), &dir) {
             Ok(()) => Ok(ProgramEnd::Passed),
             Err(error) => Err(format!("{}: {error}", dir.display())),
         },
-        TailorCommand::Schema { report: SchemaOf::Compare } => {
-            println!("{}", crate::lab::schema());
-            Ok(ProgramEnd::Passed)
-        }
-        TailorCommand::Schema { report: SchemaOf::Find } => {
-            println!("{}", crate::bench::find_schema());
-            Ok(ProgramEnd::Passed)
-        }
-        TailorCommand::Schema { report: SchemaOf::Kernels } => {
-            println!("{}", crate::lab::kernel_schema());
-            Ok(ProgramEnd::Passed)
-        }
-        TailorCommand::Schema { report: SchemaOf::Replay } => {
-            println!("{}", crate::replay::schema());
-            Ok(ProgramEnd::Passed)
-        }
-        TailorCommand::Schema { report: SchemaOf::Web99 } => {
-            println!("{}", crate::web99::schema());
-            Ok(ProgramEnd::Passed)
-        }
-        TailorCommand::Schema { report: SchemaOf::Bench } => {
-            println!("{}", crate::report::json::schema());
-            Ok(ProgramEnd::Passed)
+        TailorCommand::Schema { report } => {
+            let schema = match report {
+                SchemaOf::Bench => crate::report::json::schema(),
+                SchemaOf::Compare => crate::lab::schema(),
+                SchemaOf::Find => crate::bench::find_schema(),
+                SchemaOf::Kernels => crate::lab::kernel_schema(),
+                SchemaOf::Replay => crate::replay::schema(),
+                SchemaOf::Web99 => crate::web99::schema(),
+            };
+            crate::report::print(&format!("{schema}\n")).map(|()| ProgramEnd::Passed)
         }
     };
     match result {

@@ -66,7 +66,8 @@ impl Drop for AppliedDiscipline {
     }
 }
 
-fn call(words: &[&str]) -> Result<(), String> {
+/// Runs a command that must succeed.
+pub(super) fn call(words: &[&str]) -> Result<(), String> {
     output(words).map(drop)
 }
 

@@ -107,10 +107,17 @@ fn here() -> String {
 }
 
 fn is_installed(program: &str) -> bool {
+    installed_path(program).is_some()
+}
+
+/// Path of a program, in the directories of this user and of root.
+pub(super) fn installed_path(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    Path::new(program).is_file() && program.contains('/')
-        || directories.into_iter().any(|directory| directory.join(program).is_file())
+    let of_root = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(of_root).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Starts a server and waits until it accepts connections.

@@ -1,9 +1,7 @@
 //! First files of the machine (initramfs): tailor, the server, the site, and the libraries that programs are linked with.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +9,7 @@ use std::process::Command;
 use cpio::newc;
 
 use super::guest::{GuestPlan, PLAN};
+use crate::lab::server::installed_path;
 
 const DIRECTORY: u32 = 0o040_755;
 const OPEN_DIRECTORY: u32 = 0o041_777;
@@ -46,13 +45,13 @@ impl MachineFiles {
         let init = format!("#!/bin/sh\nPATH=/bin:/usr/bin exec {} guest\n", own.display());
         gathered.add(Path::new("/init"), PROGRAM, init.into_bytes());
         for name in PROGRAMS {
-            let path = find(name).ok_or_else(|| format!("--kernel needs `{name}` on this machine"))?;
+            let path = installed_path(name).ok_or_else(|| format!("--kernel needs `{name}` on this machine"))?;
             gathered.add_program(&path)?;
             gathered.add(&Path::new("/bin").join(name), PROGRAM, read(&path)?);
         }
         for words in plan.commands.iter().chain(&plan.backends) {
             let name = words.first().ok_or("a command of the server is empty")?;
-            let path = find(name).ok_or_else(|| format!("`{name}` is not installed"))?;
+            let path = installed_path(name).ok_or_else(|| format!("`{name}` is not installed"))?;
             gathered.add_program(&path)?;
             let place = if name.contains('/') { path.clone() } else { Path::new("/bin").join(name) };
             gathered.add(&place, PROGRAM, read(&path)?);
@@ -148,21 +147,9 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Program by name, in the directories of this user and of root.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = path.as_os_str().as_bytes();
-    let path = [path, b":/usr/sbin:/usr/local/sbin:/sbin"].concat();
-    std::env::split_paths(OsStr::from_bytes(&path)).map(|directory| directory.join(program)).find(|path| path.is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::kernels::guest::Processors;
 
     #[test]
     fn archives_have_the_plan_and_what_programs_need() {
@@ -186,7 +173,6 @@ mod tests {
             root: root.clone(),
             load: Vec::new(),
             requests: 1,
-            processors: Processors::One,
         };
         let archive = directory.path().join("archive");
         MachineFiles::gather(&plan).unwrap().write(&plan, &archive).unwrap();

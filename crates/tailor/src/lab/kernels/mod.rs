@@ -3,10 +3,8 @@
 //! The emulator (qemu with `-icount`) has a clock that advances by 1 ns for each instruction. So time in the machine counts instructions, and
 //! is the same in each run. Each kernel boots with the same first files: tailor, the server, and what they need. tailor is
 //! process 1 there ([`guest`]): it waits until the kernel has nothing left to do after booting, starts the server, and sends N and
-//! 2 N requests; the difference is the cost of N requests. A loop in user space is the control.
-//!
-//! A second boot divides the count between user space and kernel. It has a second processor, whose kernel counts the time of each change
-//! between the two (`nohz_full`), which costs instructions itself.
+//! 2 N requests; the difference is the cost of N requests. The kernel counts the time of the server and of the client by their
+//! control groups, so that waiting does not count. A loop in user space is the control.
 
 mod guest;
 mod image;
@@ -18,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use guest::become_guest;
 pub(crate) use verdict::schema;
 
-use self::guest::{GuestPlan, Processors};
+use self::guest::GuestPlan;
 use self::image::MachineFiles;
 use self::machine::{EmulatedMachine, KernelFiles};
 use self::verdict::{KernelReport, KernelRun};
@@ -66,26 +64,22 @@ pub(super) fn run(choice: &KernelChoice, lab: &Lab, options: &KernelOptions<'_>)
     let directory = RunDirectory::make()?;
     let plan = plan(lab, server, options.requests, &directory)?;
     let files = MachineFiles::gather(&plan)?;
+    let initial = directory.path().join("initial-files");
+    files.write(&plan, &initial)?;
     let stop = crate::end::stop_on_signals()?;
     let mut reports = Vec::new();
     for (index, paths) in choice.0.iter().enumerate() {
         let kernel = KernelFiles::unpack(paths, &directory.path().join(format!("kernel-{index}")))?;
-        let boot = |processors: Processors| {
-            eprintln!("{}: {}", kernel.name, processors.purpose());
-            let initial = directory.path().join("initial-files");
-            files.write(&GuestPlan { processors, ..plan.clone() }, &initial)?;
-            EmulatedMachine { qemu: &qemu, kernel: &kernel, initial: &initial, processors }.run(&stop)
-        };
-        let whole = boot(Processors::One)?;
-        let divided = if kernel.can_divide() { Some(boot(Processors::Two)?) } else { None };
-        reports.push(KernelRun { config: kernel.config, whole, divided });
+        eprintln!("{}: counts instructions", kernel.name);
+        let guest = EmulatedMachine { qemu: &qemu, kernel: &kernel, initial: &initial }.run(&stop)?;
+        reports.push(KernelRun { config: kernel.config, guest });
     }
     let report = KernelReport::new(&server.name, &plan, reports);
     if let Some(path) = options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
         crate::report::write_to(path, &json)?;
     }
-    print!("{}", report.to_text());
+    crate::report::print(&report.to_text())?;
     Ok(if report.is_valid { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
@@ -119,7 +113,6 @@ fn plan(lab: &Lab, server: &LabServer, requests: u64, directory: &RunDirectory) 
         root: place.root.clone(),
         load: counted_load(load.arguments.iter().map(|word| place.fill(word)).collect())?,
         requests,
-        processors: Processors::One,
     })
 }
 

@@ -36,10 +36,7 @@ pub(crate) struct KernelReport {
 pub(super) struct KernelRun {
     /// Build configuration, if it is known.
     pub(super) config: Option<String>,
-    /// Report of the boot that counts all instructions.
-    pub(super) whole: GuestReport,
-    /// Report of the boot that divides them, if the kernel can.
-    pub(super) divided: Option<GuestReport>,
+    pub(super) guest: GuestReport,
 }
 
 /// Result of a kernel.
@@ -51,25 +48,18 @@ pub(crate) struct KernelResult {
     pub control: u64,
     /// All instructions of a request: server, load generator, and the kernel for both.
     pub all: f64,
+    /// Instructions of the server, with those of the kernel in its place.
+    pub server: f64,
+    /// Instructions of the load generator, likewise.
+    pub client: f64,
     /// Largest difference of the measurements of `all`, as a share.
     pub repeat_difference: f64,
-    /// Instructions of the server in user space; `null` if the kernel cannot tell.
-    pub server_user: Option<f64>,
-    /// Instructions of the load generator in user space; `null` if the kernel cannot tell.
-    pub client_user: Option<f64>,
-    /// Loads of the boot that counted all instructions.
+    /// Loads, in the order in which they ran.
     pub loads: Vec<GuestLoad>,
 }
 
-impl KernelResult {
-    /// Instructions of a request in the kernel.
-    fn in_kernel(&self) -> Option<f64> {
-        Some(self.all - self.server_user? - self.client_user?)
-    }
-}
-
-/// Row of the report: its name, and the value of a kernel.
-type ReportRow = (&'static str, fn(&KernelResult) -> Option<f64>);
+/// Row of the report: its name, and the text of a kernel.
+type ReportRow<'a> = (&'static str, &'a dyn Fn(&KernelResult) -> String);
 
 /// Cost of a request by each pair of loads: the longer one less the shorter one.
 fn costs(loads: &[GuestLoad], cost: impl Fn(&GuestLoad) -> u64) -> Vec<f64> {
@@ -90,20 +80,18 @@ impl KernelReport {
         let options = different_options(&configurations);
         let kernels: Vec<KernelResult> = runs
             .into_iter()
-            .map(|KernelRun { whole, divided, .. }| {
-                let all = costs(&whole.loads, |load| load.all);
+            .map(|KernelRun { guest, .. }| {
+                let all = costs(&guest.loads, |load| load.server + load.client);
                 let spread =
                     all.iter().copied().fold(f64::MIN, f64::max) - all.iter().copied().fold(f64::MAX, f64::min);
-                let divided = divided.as_ref();
-                let of = |cost: fn(&GuestLoad) -> u64| divided.map(|report| mean(&costs(&report.loads, cost)));
                 KernelResult {
-                    kernel: whole.kernel,
-                    control: whole.control,
+                    kernel: guest.kernel,
+                    control: guest.control,
                     all: mean(&all),
+                    server: mean(&costs(&guest.loads, |load| load.server)),
+                    client: mean(&costs(&guest.loads, |load| load.client)),
                     repeat_difference: spread / mean(&all),
-                    server_user: of(|load| load.server_user),
-                    client_user: of(|load| load.client_user),
-                    loads: whole.loads,
+                    loads: guest.loads,
                 }
             })
             .collect();
@@ -154,35 +142,19 @@ impl KernelReport {
             write!(out, " {:>26}", kernel.kernel)?;
         }
         writeln!(out)?;
-        let rows: [ReportRow; 4] = [
-            ("all", |kernel| Some(kernel.all)),
-            ("user space of the server", |kernel| kernel.server_user),
-            ("user space of the client", |kernel| kernel.client_user),
-            ("kernel, for both", KernelResult::in_kernel),
+        let Some(first) = self.kernels.first() else { return Ok(()) };
+        let times = |value: f64, first: f64| format!("{value:.0} ({:.3} x)", value / first);
+        let rows: [ReportRow<'_>; 5] = [
+            ("all", &|kernel| times(kernel.all, first.all)),
+            ("server and its kernel", &|kernel| times(kernel.server, first.server)),
+            ("client and its kernel", &|kernel| times(kernel.client, first.client)),
+            ("control", &|kernel| format!("{:.4}", kernel.control as f64 / first.control as f64)),
+            ("difference of repeats", &|kernel| format!("{:.4}", kernel.repeat_difference)),
         ];
-        for (name, value) in rows {
-            write!(out, "  {name:<26}")?;
-            let first = self.kernels.first().and_then(value);
-            for (index, kernel) in self.kernels.iter().enumerate() {
-                let text = match (value(kernel), first) {
-                    (Some(value), Some(first)) if index > 0 => format!("{value:.0} ({:.3} x)", value / first),
-                    (Some(value), _) => format!("{value:.0}"),
-                    (None, _) => "unknown".to_owned(),
-                };
-                write!(out, " {text:>26}")?;
-            }
-            writeln!(out)?;
-        }
-        for (name, value) in [
-            (
-                "control",
-                &(|kernel: &KernelResult| kernel.control as f64 / self.kernels[0].control as f64) as &dyn Fn(_) -> f64,
-            ),
-            ("difference of repeats", &|kernel: &KernelResult| kernel.repeat_difference),
-        ] {
+        for (name, text) in rows {
             write!(out, "  {name:<26}")?;
             for kernel in &self.kernels {
-                write!(out, " {:>26}", format!("{:.4}", value(kernel)))?;
+                write!(out, " {:>26}", text(kernel))?;
             }
             writeln!(out)?;
         }
@@ -233,7 +205,6 @@ fn different_options(configurations: &[Option<BTreeMap<&str, &str>>]) -> BTreeMa
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::guest::Processors;
     use super::*;
 
     fn plan() -> GuestPlan {
@@ -247,7 +218,6 @@ mod tests {
             root: PathBuf::new(),
             load: vec!["-c".to_owned(), "1".to_owned()],
             requests: 10,
-            processors: Processors::One,
         }
     }
 
@@ -255,9 +225,8 @@ mod tests {
     fn report(kernel: &str, control: u64, cost: u64, noise: u64) -> GuestReport {
         let load = |requests: u64, noise: u64| GuestLoad {
             requests,
-            all: 1_000 + requests * cost + noise,
-            server_user: requests * 100,
-            client_user: requests * 50,
+            server: 1_000 + requests * (cost - 4_000) + noise,
+            client: requests * 4_000,
         };
         let loads = vec![load(10, 0), load(20, 0), load(10, 0), load(20, noise)];
         GuestReport { kernel: kernel.to_owned(), control, loads }
@@ -265,11 +234,7 @@ mod tests {
 
     fn judged(second: GuestReport) -> KernelReport {
         let first = report("6.1", 1_000_000, 10_000, 0);
-        let run = |config: &str, report: GuestReport| KernelRun {
-            config: Some(config.to_owned()),
-            whole: report.clone(),
-            divided: Some(report),
-        };
+        let run = |config: &str, guest: GuestReport| KernelRun { config: Some(config.to_owned()), guest };
         let runs = vec![
             run("CONFIG_A=y\nCONFIG_B=m\n# CONFIG_C is not set\n", first),
             run("CONFIG_A=y\nCONFIG_B=y\nCONFIG_C=y\n", second),
@@ -281,15 +246,12 @@ mod tests {
     fn costs_are_differences() {
         let report = judged(report("7.2", 1_001_000, 12_000, 0));
         let [old, new] = report.kernels.as_slice() else { panic!("two kernels") };
-        assert_eq!(
-            (old.all, old.server_user, old.client_user, old.in_kernel()),
-            (10_000.0, Some(100.0), Some(50.0), Some(9_850.0))
-        );
+        assert_eq!((old.all, old.server, old.client), (10_000.0, 6_000.0, 4_000.0));
         assert_eq!((new.all, report.is_valid), (12_000.0, true));
         assert_eq!(report.options.keys().collect::<Vec<_>>(), ["B", "C"]);
         assert_eq!(report.options["C"], [None, Some("y".to_owned())]);
         let text = report.to_text();
-        for part in ["12000 (1.200 x)", "11850 (1.203 x)", "2 options", "B: m, y", "C: -, y", "length of the path"] {
+        for part in ["12000 (1.200 x)", "8000 (1.333 x)", "2 options", "B: m, y", "C: -, y", "length of the path"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("VOID"), "{text}");
@@ -306,10 +268,8 @@ mod tests {
     #[test]
     fn kernels_without_a_configuration() {
         let first = report("6.1", 1_000_000, 10_000, 0);
-        let run =
-            |config: Option<&str>| KernelRun { config: config.map(str::to_owned), whole: first.clone(), divided: None };
+        let run = |config: Option<&str>| KernelRun { config: config.map(str::to_owned), guest: first.clone() };
         let report = KernelReport::new("nginx", &plan(), vec![run(None), run(Some("CONFIG_A=y"))]);
         assert!(report.is_valid && report.options.is_empty());
-        assert!(report.to_text().contains("unknown"));
     }
 }
