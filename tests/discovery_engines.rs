@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -359,11 +359,13 @@ fn hostile_engines() {
                 }
             }
         });
-        // Time is what this tests.
+        // Time is what this tests. On a busy machine there is more of it.
+        let began = Instant::now();
         stays("it serves", Duration::from_secs(3), || get(&operated.server) == "one");
-        let lists = docker.engine.heads().iter().filter(|head| head.contains("/containers/json")).count();
+        let lists = docker.engine.heads().iter().filter(|head| head.contains("/containers/json")).count() as u64;
+        let seconds = began.elapsed().as_secs();
         is_over.store(true, Ordering::SeqCst);
-        assert!(lists <= 5, "{lists} lists in 3 s");
+        assert!(lists <= seconds + 2, "{lists} lists in {seconds} s");
         // The writer may wait for the reader.
         docker.engine.heads();
     });
