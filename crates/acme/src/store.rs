@@ -85,7 +85,9 @@ impl Store {
     /// own.
     pub(super) fn certificate_path(&self, names: &[String], profile: Option<&str>) -> PathBuf {
         let first = names.first().map_or("", String::as_str);
-        let whole = names.iter().map(String::as_str).chain(profile).collect::<Vec<_>>().join(" ");
+        // No name of a host has the sign of the profile.
+        let profile = profile.map_or_else(String::new, |profile| format!(" profile={profile}"));
+        let whole = names.join(" ") + &profile;
         let name = file_name(&first.replace('*', "any"), &whole);
         self.certificates().join(name).with_added_extension("pem")
     }
@@ -235,6 +237,8 @@ mod tests {
         assert!(path.file_name().unwrap().to_str().unwrap().starts_with("any.example.com-"), "{path:?}");
         assert_ne!(path, store.certificate_path(&names(&["*.example.com"]), None));
         assert_ne!(path, store.certificate_path(&names(&["*.example.com", "example.com"]), Some("short")));
+        let of_profile = store.certificate_path(&names(&["a.example"]), Some("b.example"));
+        assert_ne!(of_profile, store.certificate_path(&names(&["a.example", "b.example"]), None));
         assert!(store.certificate(&path).is_none());
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::new(names(&["example.com"])).unwrap().self_signed(&key).unwrap();

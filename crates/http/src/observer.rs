@@ -225,7 +225,6 @@ fn most_urgent(mut certificates: Vec<CertificateStatus>) -> Vec<CertificateStatu
     certificates
 }
 
-/// Asks all workers at once, and waits for all replies together.
 /// Counts of other protocols; `None` if there is no listener for them, and was none.
 fn stream_status(metrics: &StreamMetrics) -> Option<StreamsStatus> {
     let status = |(name, report): (String, StreamReport)| {
@@ -245,6 +244,7 @@ fn stream_status(metrics: &StreamMetrics) -> Option<StreamsStatus> {
     })
 }
 
+/// Asks all workers at once, and waits for all replies together.
 async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: usize) -> Vec<Option<WorkerReport>> {
     let asked: Vec<_> = inquiries
         .iter()

@@ -412,10 +412,11 @@ impl OpeningConnection {
                 self.hello_bytes += acceptor.read_tls(&mut &self.kept[self.hello_bytes..])?;
                 match acceptor.accept() {
                     Ok(Some(accepted)) => {
-                        let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
                         let router = &self.context.generation().router;
                         // First, because the handshake of a forwarded connection is not this worker's.
-                        if self.ftp.is_none() && router.is_stream(self.listener, name.as_bytes()) {
+                        if self.ftp.is_none()
+                            && let Some(name) = router.stream_name(self.listener, accepted.client_hello().server_name())
+                        {
                             return Poll::Ready(Ok(Awaited::Proxy(socket, name)));
                         }
                         return match self.context.handshakes.join(self.client) {

@@ -627,20 +627,23 @@ impl ClientLinkState {
 mod tests {
     use super::*;
 
+    /// Takes at most this many bytes, and the result of that.
+    fn take_from(link: &ClientLink, most: usize) -> (Poll<usize>, Vec<u8>) {
+        let task = &mut Task::from_waker(Waker::noop());
+        let mut taken = Vec::new();
+        let result = link.poll_take(task, |_, bytes| {
+            taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
+            Poll::Ready(Ok(taken.len()))
+        });
+        (result.map(|result| result.unwrap()), taken)
+    }
+
     #[test]
     fn content_is_lent_and_kept_until_it_is_taken() {
         let task = &mut Task::from_waker(Waker::noop());
         let cell = ClientLinkCell::with_content(BodyFraming::Length(5), 5, None);
         let link = cell.link();
-        let take = |most: usize| {
-            let task = &mut Task::from_waker(Waker::noop());
-            let mut taken = Vec::new();
-            let result = link.poll_take(task, |_, bytes| {
-                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
-                Poll::Ready(Ok(taken.len()))
-            });
-            (result.map(|result| result.unwrap()), taken)
-        };
+        let take = |most| take_from(&link, most);
         assert!(!link.wants_content());
         assert_eq!(take(9), (Poll::Pending, vec![]));
         assert!(link.wants_content());
@@ -656,18 +659,11 @@ mod tests {
 
     #[test]
     fn what_takes_the_place_of_content_is_taken_instead() {
-        let task = &mut Task::from_waker(Waker::noop());
         let link = ClientLink::new(BodyFraming::Chunked, 5);
         link.replace_content(b"abc".to_vec());
         assert_eq!(link.framing(), BodyFraming::Length(3));
         for (most, expect) in [(2, &b"ab"[..]), (9, b"c"), (9, b"")] {
-            let mut taken = Vec::new();
-            let polled = link.poll_take(task, |_, bytes| {
-                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
-                Poll::Ready(Ok(taken.len()))
-            });
-            assert!(matches!(polled, Poll::Ready(Ok(count)) if count == expect.len()));
-            assert_eq!(taken, expect);
+            assert_eq!(take_from(&link, most), (Poll::Ready(expect.len()), expect.to_vec()));
         }
         assert!(link.is_at_end() && !link.wants_content());
     }
@@ -676,13 +672,8 @@ mod tests {
     fn content_that_is_put_back_is_taken_again() {
         let task = &mut Task::from_waker(Waker::noop());
         let link = ClientLink::new(BodyFraming::Length(6), 6);
-        let take = |most: usize| {
-            let task = &mut Task::from_waker(Waker::noop());
-            let mut taken = Vec::new();
-            let result = link.poll_take(task, |_, bytes| {
-                taken.extend_from_slice(&bytes[..most.min(bytes.len())]);
-                Poll::Ready(Ok(taken.len()))
-            });
+        let take = |most| {
+            let (result, taken) = take_from(&link, most);
             (result.is_ready(), taken)
         };
         link.supply(b"abcd".to_vec(), 0..4, task);

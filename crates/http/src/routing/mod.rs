@@ -304,10 +304,12 @@ impl Router {
         }
     }
 
-    /// Returns true if connections of TLS for this server name are not for HTTP, although their listener has sites.
-    pub fn is_stream(&self, listener: u16, server_name: &[u8]) -> bool {
-        let routes = self.listeners.get(usize::from(listener)).and_then(|of| of.routes.as_ref());
-        routes.is_some_and(|routes| routes.is_stream(server_name))
+    /// This server name in lower case, if its connections of TLS are not for HTTP, although their listener has sites. The
+    /// name is empty if the client sent none.
+    pub fn stream_name(&self, listener: u16, server_name: Option<&str>) -> Option<String> {
+        let routes = self.listeners.get(usize::from(listener))?.routes.as_ref()?;
+        let name = server_name.unwrap_or_default().to_ascii_lowercase();
+        routes.is_stream(name.as_bytes()).then_some(name)
     }
 
     /// Site that serves FTP on this listener for a host, or for clients that have named none. `None` for a listener of

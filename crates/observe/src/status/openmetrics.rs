@@ -325,10 +325,28 @@ fn write_streams(streams: &StreamsStatus, text: &mut Text) {
         text.sample("_total", &[("reason", &rejections.reason)], rejections.count);
     }
     let families = [
-        ("listener", &streams.listeners, ["tailcoat_stream_open", "tailcoat_stream_connections"]),
-        ("backend", &streams.backends, ["tailcoat_stream_backend_open", "tailcoat_stream_backend_connections"]),
+        (
+            "listener",
+            &streams.listeners,
+            [
+                "tailcoat_stream_open",
+                "tailcoat_stream_connections",
+                "tailcoat_stream_failures",
+                "tailcoat_stream_transferred_bytes",
+            ],
+        ),
+        (
+            "backend",
+            &streams.backends,
+            [
+                "tailcoat_stream_backend_open",
+                "tailcoat_stream_backend_connections",
+                "tailcoat_stream_backend_failures",
+                "tailcoat_stream_backend_transferred_bytes",
+            ],
+        ),
     ];
-    for (label, all, [open, connections]) in families {
+    for (label, all, [open, connections, failures, transferred]) in families {
         text.gauge(open, "Open connections of TLS and TCP, and clients of UDP.");
         for stream in all.iter().take(SERVERS_MAX) {
             text.sample("", &[(label, &stream.name)], stream.open);
@@ -337,16 +355,6 @@ fn write_streams(streams: &StreamsStatus, text: &mut Text) {
         for stream in all.iter().take(SERVERS_MAX) {
             text.sample("_total", &[(label, &stream.name)], stream.connections);
         }
-    }
-    let families = [
-        ("listener", &streams.listeners, ["tailcoat_stream_failures", "tailcoat_stream_transferred_bytes"]),
-        (
-            "backend",
-            &streams.backends,
-            ["tailcoat_stream_backend_failures", "tailcoat_stream_backend_transferred_bytes"],
-        ),
-    ];
-    for (label, all, [failures, transferred]) in families {
         text.counter(failures, "Connections that reached no server.");
         for stream in all.iter().take(SERVERS_MAX) {
             text.sample("_total", &[(label, &stream.name)], stream.failures);

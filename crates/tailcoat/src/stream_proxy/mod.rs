@@ -227,20 +227,22 @@ impl StreamProxy {
         if !self.has_started() || addresses.is_empty() {
             return;
         }
-        let (done, is_done) = oneshot::channel();
-        let _ = self.orders.send(StreamOrder::Release { addresses, done });
-        // An error is the end of the sender.
-        let _ = is_done.await;
+        self.order(|done| StreamOrder::Release { addresses, done }).await;
     }
 
     /// Returns when new connections see the latest listeners.
     pub(crate) async fn applied(&self) {
         if self.has_started() {
-            let (done, is_done) = oneshot::channel();
-            let _ = self.orders.send(StreamOrder::Confirm(done));
-            // An error is the end of the sender.
-            let _ = is_done.await;
+            self.order(StreamOrder::Confirm).await;
         }
+    }
+
+    /// Gives an order, and returns when it was carried out.
+    async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> StreamOrder) {
+        let (done, is_done) = oneshot::channel();
+        let _ = self.orders.send(order(done));
+        // An error is the end of the sender.
+        let _ = is_done.await;
     }
 
     /// Binds released addresses again.

@@ -26,9 +26,9 @@ use crate::metrics::Limit;
 /// Calls that receive datagrams, before other connections of the worker get their turn.
 const RECEIVES_A_TURN_MAX: usize = 4;
 
-/// Initial packets that an endpoint decrypts in each [`INITIALS_INTERVAL`]. A worker completes fewer than 2,000 handshakes a second, of two
-/// to four such packets each. More come from a flood: decrypting them all would leave no time to receive those of
-/// connections, which the kernel would drop.
+/// Initial packets that an endpoint decrypts in each [`INITIALS_INTERVAL`]. A worker completes fewer than 2,000 handshakes a
+/// second, of two to four such packets each. More come from a flood: decrypting them all would leave no time to receive
+/// those of connections, which the kernel would drop.
 const INITIALS_MAX: u32 = 1_000;
 const INITIALS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -290,6 +290,7 @@ impl QuicEndpoint {
             let ReceivedDatagram { remote, local, ecn, payload } = received;
             let datagram_bytes = payload.len();
             if is_initial(&payload) && !state.initials.take(now) {
+                self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
                 return;
             }
             response.clear();

@@ -161,7 +161,7 @@ impl Authorizer {
             }
             let now = Now::read_after(request.received());
             let time = std::time::UNIX_EPOCH + Duration::from_micros(now.unix_us);
-            request.link_made().replace_content(checked.to_message(&start, time));
+            request.link_made().replace_content(checked.into_message(&start, time));
             let routed = Routed { now, ..request.routed(false) };
             let exchange = ForwardExchange::new(inner, &routed, &Fields::new());
             within(config.forward.first_byte_timeout, decide_check(exchange)).await

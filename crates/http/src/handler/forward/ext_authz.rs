@@ -36,7 +36,7 @@ const FRAMING: [&str; 10] = [
 ];
 
 /// Facts of a request that the server gets.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CheckedRequest {
     /// Address of the client.
     pub(super) client: Option<SocketAddr>,
@@ -224,7 +224,7 @@ struct Header {
 
 impl CheckedRequest {
     /// The question about the request, with this start of its content, as a message of gRPC.
-    pub(super) fn to_message(&self, content: &[u8], now: SystemTime) -> Vec<u8> {
+    pub(super) fn into_message(self, content: &[u8], now: SystemTime) -> Vec<u8> {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() as i32 };
         let (body, raw_body) = match std::str::from_utf8(content) {
@@ -232,10 +232,10 @@ impl CheckedRequest {
             Err(_) => (String::new(), content.to_vec()),
         };
         let http = HttpRequest {
-            method: self.method.clone(),
-            headers: self.headers.clone(),
-            path: self.path.clone(),
-            host: self.host.clone(),
+            method: self.method,
+            headers: self.headers,
+            path: self.path,
+            host: self.host,
             scheme: self.scheme.to_owned(),
             size: self.size.and_then(|size| i64::try_from(size).ok()).unwrap_or(-1),
             protocol: self.protocol.to_owned(),
@@ -389,7 +389,7 @@ mod tests {
         for (content, body, raw_body) in
             [(&b"text"[..], "text", &b""[..]), (b"\xff\x00", "", b"\xff\x00"), (b"", "", b"")]
         {
-            let bytes = request.to_message(content, UNIX_EPOCH);
+            let bytes = request.clone().into_message(content, UNIX_EPOCH);
             assert_eq!(bytes[..PREFIX_BYTES], [&[0][..], &(bytes.len() as u32 - 5).to_be_bytes()].concat());
             let message = CheckRequest::decode(&bytes[PREFIX_BYTES..]).unwrap().attributes.unwrap();
             let http = message.request.unwrap().http.unwrap();

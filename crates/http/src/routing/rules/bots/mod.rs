@@ -206,14 +206,13 @@ impl BotRule {
         {
             return Ok(Rc::clone(&self.passed_report));
         }
-        self.assess_fully(routed, &challenged, cookie, verdict)
+        self.assess_fully(routed, &challenged, verdict)
     }
 
     fn assess_fully(
         &self,
         routed: &Routed<'_>,
         client: &ChallengedClient<'_>,
-        cookie: Option<&[u8]>,
         verdict: Option<ClaimVerdict>,
     ) -> Result<Rc<BotReport>, ClaimFuture> {
         let mut version = self.version.get();
@@ -273,9 +272,9 @@ impl BotRule {
             evidence.signals = evidence.signals.with(signals_of(&self.facts(routed, named.kind)));
         }
         let (mut decision, mut pass) = (config.policy.decide(&evidence), None);
-        if cookie.is_some() && may_pass {
+        if may_pass {
             let passed = config.policy.decide(&with_pass);
-            // The signature of the cookie is checked only if it makes a difference.
+            // The signature of the cookie is checked only where it makes a difference.
             if passed.1 != decision.1 {
                 pass = self.valid_pass(routed, client);
             }
