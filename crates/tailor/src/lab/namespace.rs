@@ -3,6 +3,8 @@
 
 use std::process::{Command, Stdio};
 
+use super::server::installed_path;
+
 /// Segment size of the lab's loopback interface: that of most networks.
 const MTU: &str = "1500";
 
@@ -73,10 +75,10 @@ pub(super) fn call(words: &[&str]) -> Result<(), String> {
 
 /// Output of a command that must succeed.
 fn output(words: &[&str]) -> Result<String, String> {
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("env");
-    command.arg(format!("PATH={path}")).args(words).stdin(Stdio::null());
-    let output = command.output().map_err(|error| format!("{}: {error}", words[0]))?;
+    let program = installed_path(words[0]).unwrap_or_else(|| words[0].into());
+    // The first process of a machine calls `mount` before there is an empty input (`/dev/null`).
+    let output = Command::new(program).args(&words[1..]).stdin(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
