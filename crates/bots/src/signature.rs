@@ -22,6 +22,9 @@ const INPUT_BYTES_MAX: usize = 4 << 10;
 /// Most components of a signature.
 const COMPONENTS_MAX: usize = 32;
 
+/// Signatures of agents that are tried; further ones are not looked at.
+const SIGNATURES_MAX: usize = 4;
+
 /// Maximum size of a directory of keys, in bytes.
 pub const DIRECTORY_BYTES_MAX: usize = 1 << 20;
 
@@ -136,11 +139,33 @@ impl AgentKeys {
         if input.len() > INPUT_BYTES_MAX || signatures.len() > INPUT_BYTES_MAX {
             return Err(SignatureFault::Malformed);
         }
-        let of_agent = members(input).find_map(|(label, text)| {
+        // Proxies may add signatures of their own, and old ones may be left over: one that is valid is enough.
+        let of_agents = members(input).filter_map(|(label, text)| {
             let parameters = SignatureInput::parse(text)?;
             (parameters.text("tag") == Some(TAG)).then_some((label, text, parameters))
         });
-        let (label, text, parsed) = of_agent.ok_or(SignatureFault::None)?;
+        let mut fault = SignatureFault::None;
+        for (label, text, parsed) in of_agents.take(SIGNATURES_MAX) {
+            let signature = members(signatures).find(|(other, _)| *other == label).map(|(_, value)| value);
+            match self.verify_one(request, text, &parsed, signature, now_s) {
+                Ok(agent) => return Ok(agent),
+                // The first fault counts, unless it says less than another.
+                Err(found) if matches!(fault, SignatureFault::None | SignatureFault::UnknownKey) => fault = found,
+                Err(_) => {}
+            }
+        }
+        Err(fault)
+    }
+
+    /// Verifies a signature with its input.
+    fn verify_one(
+        &self,
+        request: &impl SignedRequest,
+        input: &str,
+        parsed: &SignatureInput<'_>,
+        signature: Option<&str>,
+        now_s: u64,
+    ) -> Result<&str, SignatureFault> {
         let key = parsed.text("keyid").and_then(|id| self.by_thumbprint.get(id)).ok_or(SignatureFault::UnknownKey)?;
         if parsed.text("alg").is_some_and(|algorithm| algorithm != "ed25519") {
             return Err(SignatureFault::Malformed);
@@ -158,9 +183,8 @@ impl AgentKeys {
         if !parsed.components.iter().any(|component| matches!(component.name, "@authority" | "@target-uri")) {
             return Err(SignatureFault::Malformed);
         }
-        let base = parsed.base(text, request).ok_or(SignatureFault::Malformed)?;
-        let signature = members(signatures).find(|(other, _)| *other == label).and_then(|(_, value)| bytes_of(value));
-        let signature = signature.ok_or(SignatureFault::Malformed)?;
+        let base = parsed.base(input, request).ok_or(SignatureFault::Malformed)?;
+        let signature = signature.and_then(bytes_of).ok_or(SignatureFault::Malformed)?;
         let public = UnparsedPublicKey::new(&ED25519, key.public);
         public.verify(&base, &signature).map_err(|_| SignatureFault::Wrong)?;
         Ok(&key.agent)
@@ -419,6 +443,32 @@ mod tests {
         let mut missing = signed(&valid);
         missing.0.remove(0);
         check(&missing, Err(SignatureFault::Malformed));
+    }
+
+    #[test]
+    fn one_valid_signature_is_enough() {
+        let keys = keys();
+        let valid = input(&format!("created={};expires={}", NOW_S - 10, NOW_S + 60));
+        let of = |before: &[String]| {
+            let mut request = signed(&valid);
+            let labelled = before.iter().enumerate().map(|(index, input)| format!("old{index}={input}, "));
+            let labels = (0..before.len()).map(|index| format!("old{index}=:AAAA:, "));
+            let (inputs, signatures) = (labelled.collect::<String>(), labels.collect::<String>());
+            for (name, value) in &mut request.0 {
+                match *name {
+                    "signature-input" => value.insert_str(0, &inputs),
+                    "signature" => value.insert_str(0, &signatures),
+                    _ => {}
+                }
+            }
+            keys.verify(&request, NOW_S).map(str::to_owned)
+        };
+        let (unknown, expired) = (valid.replace(KEY_ID, "other"), valid.replace("expires=", "expires=1;old="));
+        let good = Ok("test agent".to_owned());
+        assert_eq!(of(&[valid.clone()]), good, "a signature of something else comes first");
+        assert_eq!(of(&[unknown.clone(), expired, valid.replace("ed25519", "rsa-v1_5-sha256")]), good);
+        assert_eq!(of(&vec![unknown; SIGNATURES_MAX]), Err(SignatureFault::UnknownKey));
+        assert_eq!(of(&vec![valid.clone(); SIGNATURES_MAX]), Err(SignatureFault::Wrong));
     }
 
     #[test]
