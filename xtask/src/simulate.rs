@@ -50,7 +50,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     let members = usize::try_from(instances)?.max(1);
     let conditions = if is_calm { Conditions::calm(members) } else { Conditions::hostile(members) };
     let begun = Instant::now();
-    let (mut failed, mut purges, mut delays_ms, mut requests, mut made) = (0, 0, Vec::new(), 0.0, [0; 4]);
+    let (mut failed, mut purges, mut delays_ms, mut requests, mut made) = (0, 0, Vec::new(), 0.0, [0; 5]);
     for seed in first..first + seeds {
         let outcome = simulate(seed, &conditions);
         if let Some(fault) = &outcome.fault {
@@ -65,10 +65,10 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     delays_ms.sort_unstable();
     let delay =
         |share: f64| delays_ms.get((delays_ms.len().saturating_sub(1) as f64 * share) as usize).copied().unwrap_or(0);
-    let [crashes, partitions, stops, wipes] = made;
+    let [crashes, partitions, stops, wipes, foreign] = made;
     println!(
         "{seeds} seeds, {members} instances, {:.1} s: {failed} failed; {purges} events, {crashes} crashes, {partitions} partitions, \
-         {stops} stops, {wipes} wipes; delay p50 {} ms, p99 {} ms, longest {} ms; {:.0} requests/s to the store",
+         {stops} stops, {wipes} wipes, {foreign} foreign values; delay p50 {} ms, p99 {} ms, longest {} ms; {:.0} requests/s to the store",
         begun.elapsed().as_secs_f64(),
         delay(0.5),
         delay(0.99),

@@ -157,7 +157,7 @@ impl Beats {
             (InFlight::Time { sent_unix_ms }, Ok(StoreReply::Time(time))) => {
                 // The engine read its clock in the middle of the time that this took.
                 let middle = sent_unix_ms + unix_ms.saturating_sub(sent_unix_ms) / 2;
-                self.skew_ms = time.map(|time| middle as i64 - time as i64);
+                self.skew_ms = time.map(|time| (middle as i64).saturating_sub(i64::try_from(time).unwrap_or(i64::MAX)));
             }
             (InFlight::Put, Ok(_)) => self.next_at = now + BEAT,
             (InFlight::List, Ok(StoreReply::Entries(entries))) => {

@@ -5,7 +5,9 @@
 //!
 //! `meta` names the epoch of the store and its oldest event. A new epoch means that the store was wiped: instances apply
 //! [`Heard::Resync`], as does an instance that was away for longer than events are kept, and publish their recent events again.
-//! Those without a topic only remove. If `meta` had the old epoch after they were published, they need not be published again:
+//! Those without a topic only remove. Another program may write to the keys: an event that no instance can read is skipped, and a
+//! `meta` is replaced by one of a new epoch. Both happen after a second read of the same version, because the first may have been
+//! wrong. If `meta` had the old epoch after they were published, they need not be published again:
 //! each instance has yet to learn of the new epoch, and its [`Heard::Resync`] removes as much.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,8 +32,27 @@ const RECENT_MAX: usize = 1_000;
 /// Topics whose latest event is known.
 const TOPICS_MAX: usize = 20_000;
 
+/// Bytes of these events.
+const TOPICS_BYTES_MAX: usize = 16 << 20;
+
 /// Other instances whose last event is known.
 const ORIGINS_MAX: usize = 10_000;
+
+/// Longest topic of an event, in bytes. A longer one is another program's.
+pub const TOPIC_BYTES_MAX: usize = 4 << 10;
+
+/// Longest origin and epoch, in bytes.
+const ORIGIN_BYTES_MAX: usize = 200;
+const EPOCH_BYTES_MAX: usize = 100;
+
+/// Greatest number of an event; keys have 16 digits.
+const NUMBER_MAX: u64 = 1_000_000_000_000_000;
+
+/// Removed events that `meta` does not have yet, at most: the housekeeper removes one after another.
+const UNTRIMMED_MAX: u64 = 10 * EVENTS_KEPT;
+
+/// Reads of a `meta` of another program by an instance that knows no epoch. Those that know one replace it first.
+const STRANGER_READS: u32 = 10;
 
 /// Time after which `meta` is read again, so that a wiped store is noticed.
 const META_INTERVAL: Duration = Duration::from_millis(750);
@@ -83,6 +104,28 @@ pub(super) enum Heard {
     Resync,
 }
 
+impl FleetEvent {
+    /// Event of a value. `None` for another program's.
+    fn of_value(value: &[u8]) -> Option<Self> {
+        let event: Self = serde_json::from_slice(value).ok()?;
+        let is_sound = event.origin.len() <= ORIGIN_BYTES_MAX
+            && event.topic.as_ref().is_none_or(|topic| topic.len() <= TOPIC_BYTES_MAX);
+        is_sound.then_some(event)
+    }
+}
+
+impl Meta {
+    /// `meta` of a value. `None` for another program's.
+    fn of_value(value: &[u8]) -> Option<Self> {
+        let meta: Self = serde_json::from_slice(value).ok()?;
+        let is_sound = meta.epoch.len() <= EPOCH_BYTES_MAX
+            && (1..=NUMBER_MAX).contains(&meta.oldest)
+            && meta.removed <= meta.oldest;
+        let removed = meta.removed.max(meta.oldest.saturating_sub(UNTRIMMED_MAX));
+        is_sound.then_some(Self { removed, ..meta })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Meta {
     epoch: String,
@@ -96,6 +139,8 @@ struct Meta {
 #[derive(Debug)]
 enum Outgoing {
     Own(FleetEvent),
+    /// Own event of the epoch before, unless the store has one of its topic.
+    Again(FleetEvent),
     /// Latest event of a topic, which goes to the end because its own number is removed.
     Carried {
         topic: String,
@@ -142,6 +187,14 @@ pub(super) struct EventLog {
     sent: Option<FleetEvent>,
     /// Target of the trim in progress.
     trim: Option<Trim>,
+    /// `meta` that this instance is about to write, and the state of the key that it needs.
+    planned_meta: Option<(Meta, Expected)>,
+    /// Latest value that this instance cannot read: its version, and how often it was read.
+    unreadable: Option<(String, u32)>,
+    /// Events that were skipped because no instance can read them.
+    skipped: u64,
+    /// Bytes of the events in `topics`.
+    topics_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +225,10 @@ impl EventLog {
             others_since: false,
             sent: None,
             trim: None,
+            planned_meta: None,
+            unreadable: None,
+            skipped: 0,
+            topics_bytes: 0,
         }
     }
 
@@ -179,6 +236,11 @@ impl EventLog {
     pub(super) fn cursor(&self) -> Option<&EventCursor> {
         let cursor = self.cursor.as_ref().filter(|_| self.meta.is_some())?;
         Some(self.resumed.as_ref().filter(|resumed| resumed.next > cursor.next).unwrap_or(cursor))
+    }
+
+    /// Events that were skipped because no instance can read them.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     /// Events that wait to be published.
@@ -236,6 +298,10 @@ impl EventLog {
         while let Some(outgoing) = self.outbox.front() {
             let event = match outgoing {
                 Outgoing::Own(event) => Some(event.clone()),
+                Outgoing::Again(event) => {
+                    let known = event.topic.as_ref().and_then(|topic| self.topics.get(topic));
+                    known.is_none_or(|(number, _)| *number == 0).then(|| event.clone())
+                }
                 Outgoing::Carried { topic, number } => {
                     let latest = self.topics.get(topic).filter(|(at, event)| at == number && is_valid(event, unix_ms));
                     latest.map(|(_, event)| {
@@ -291,23 +357,34 @@ impl EventLog {
         self.next_at = now;
         match (what, result) {
             (InFlight::Meta, Ok(StoreReply::Entry(Some((value, version))))) => {
-                let Ok(meta) = serde_json::from_slice::<Meta>(&value) else {
+                if let Some(meta) = Meta::of_value(&value) {
+                    self.unreadable = None;
+                    return self.learn_meta(meta, version);
+                }
+                let reads = self.count_unreadable(&version);
+                if reads < if self.cursor.is_some() { 2 } else { STRANGER_READS } {
                     self.next_at = now + RETRY;
                     return Vec::new();
-                };
-                self.learn_meta(meta, version)
+                }
+                self.create_meta(new_epoch(), Expected::Version(version));
+                Vec::new()
             }
             (InFlight::Meta, Ok(StoreReply::Entry(None))) => {
                 // The store is new, or was wiped.
-                let meta = Meta { epoch: new_epoch(), oldest: 1, removed: 1 };
-                self.in_flight = Some(InFlight::CreateMeta);
-                self.meta = None;
-                self.is_meta_due = true;
-                self.created(meta)
+                self.create_meta(new_epoch(), Expected::Absent);
+                Vec::new()
             }
             (InFlight::CreateMeta, _) => Vec::new(),
             (InFlight::Event, Ok(StoreReply::Entry(entry))) => match entry {
-                Some((value, _)) => self.hear(&value, is_housekeeper).into_iter().collect(),
+                Some((value, version)) => {
+                    let event = FleetEvent::of_value(&value);
+                    if event.is_none() && self.count_unreadable(&version) < 2 {
+                        self.is_at_end = false;
+                        return Vec::new();
+                    }
+                    self.unreadable = None;
+                    self.hear(event, is_housekeeper).into_iter().collect()
+                }
                 None => {
                     self.is_at_end = true;
                     self.polls += 1;
@@ -361,6 +438,7 @@ impl EventLog {
             (_, Ok(_) | Err(_)) => {
                 // An event that was sent may be there: the next read tells.
                 self.is_at_end = false;
+                self.unreadable = None;
                 self.is_meta_due |= matches!(what, InFlight::Meta);
                 self.next_at = now + RETRY;
                 Vec::new()
@@ -373,21 +451,33 @@ impl EventLog {
         polls.clamp(*POLLS_PER_META.start(), *POLLS_PER_META.end()) as u32
     }
 
-    /// Remembers the `meta` that this instance creates; the request follows by [`Self::creation`].
-    fn created(&mut self, meta: Meta) -> Vec<Heard> {
-        self.trim = None;
-        self.meta = Some((meta, String::new()));
-        Vec::new()
+    /// Notes a value that this instance cannot read; returns how often it has read this version in a row.
+    fn count_unreadable(&mut self, version: &str) -> u32 {
+        let reads = match self.unreadable.take() {
+            Some((known, reads)) if known == version => reads.saturating_add(1),
+            _ => 1,
+        };
+        self.unreadable = Some((version.to_owned(), reads));
+        reads
     }
 
-    /// Request that creates `meta`, right after it was found absent.
+    /// Plans the `meta` of a new epoch; the request follows by [`Self::creation`]. If only `meta` is another program's, the events of
+    /// the epoch before are left, and all are read again.
+    fn create_meta(&mut self, epoch: String, expect: Expected) {
+        let known = self.meta.take().filter(|_| matches!(expect, Expected::Version(_)));
+        let (oldest, removed) = known.map_or((1, 1), |(meta, _)| (meta.oldest, meta.removed));
+        self.in_flight = Some(InFlight::CreateMeta);
+        self.trim = None;
+        self.unreadable = None;
+        self.is_meta_due = true;
+        self.planned_meta = Some((Meta { epoch, oldest, removed }, expect));
+    }
+
+    /// Request that creates `meta`, right after it was found absent, or another program's.
     pub(super) fn creation(&mut self) -> Option<StoreRequest> {
-        if self.in_flight != Some(InFlight::CreateMeta) {
-            return None;
-        }
-        let (meta, _) = self.meta.take()?;
+        let (meta, expect) = self.planned_meta.take()?;
         let value = serde_json::to_vec(&meta).unwrap_or_default();
-        Some(StoreRequest::Put { key: META.to_owned(), value, expect: Expected::Absent })
+        Some(StoreRequest::Put { key: META.to_owned(), value, expect })
     }
 
     fn learn_meta(&mut self, meta: Meta, version: String) -> Vec<Heard> {
@@ -410,7 +500,7 @@ impl EventLog {
                 self.trim = None;
                 if is_new_epoch {
                     self.origins.clear();
-                    self.outbox.retain(|outgoing| matches!(outgoing, Outgoing::Own(_)));
+                    self.outbox.retain(|outgoing| !matches!(outgoing, Outgoing::Carried { .. }));
                     // Before events that were never published, in their order. Only the latest event of a topic counts.
                     let topics = &self.topics;
                     let is_latest = |event: &FleetEvent| {
@@ -418,7 +508,7 @@ impl EventLog {
                         latest.is_none_or(|(_, latest)| latest == event)
                     };
                     let again: Vec<FleetEvent> = self.recent.drain(..).filter(is_latest).collect();
-                    again.into_iter().rev().for_each(|event| self.outbox.push_front(Outgoing::Own(event)));
+                    again.into_iter().rev().for_each(|event| self.outbox.push_front(Outgoing::Again(event)));
                     // Their positions were those of the old epoch.
                     self.topics.values_mut().for_each(|(number, _)| *number = 0);
                 }
@@ -428,15 +518,14 @@ impl EventLog {
         heard
     }
 
-    /// Takes the event at the cursor.
-    fn hear(&mut self, value: &[u8], is_housekeeper: bool) -> Option<Heard> {
+    /// Takes the event at the cursor; `None` if no instance can read it.
+    fn hear(&mut self, event: Option<FleetEvent>, is_housekeeper: bool) -> Option<Heard> {
         self.is_at_end = false;
-        let event = serde_json::from_slice::<FleetEvent>(value).ok();
+        self.skipped += u64::from(event.is_none());
         let number = self.advance(event.as_ref());
         if is_housekeeper {
             self.plan_trim();
         }
-        // Garbage of another program counts as an event without effect.
         let event = event?;
         if event.origin == self.origin {
             return self.on_own_read(event);
@@ -460,12 +549,17 @@ impl EventLog {
     fn advance(&mut self, event: Option<&FleetEvent>) -> u64 {
         let Some(cursor) = &mut self.cursor else { return 0 };
         let number = cursor.next;
-        cursor.next += 1;
+        cursor.next = cursor.next.saturating_add(1);
         if let Some(event) = event
             && let Some(topic) = &event.topic
-            && (self.topics.len() < TOPICS_MAX || self.topics.contains_key(topic))
         {
-            self.topics.insert(topic.clone(), (number, event.clone()));
+            let size = |event: &FleetEvent| event.payload.len() + 2 * event.topic.as_ref().map_or(0, String::len);
+            let replaced = self.topics.get(topic).map(|(_, known)| size(known));
+            let bytes = self.topics_bytes - replaced.unwrap_or(0) + size(event);
+            if (replaced.is_some() || self.topics.len() < TOPICS_MAX) && bytes <= TOPICS_BYTES_MAX {
+                self.topics.insert(topic.clone(), (number, event.clone()));
+                self.topics_bytes = bytes;
+            }
         }
         number
     }
@@ -480,7 +574,7 @@ impl EventLog {
     /// applied again.
     fn on_own_read(&mut self, event: FleetEvent) -> Option<Heard> {
         let is_front = match self.outbox.front() {
-            Some(Outgoing::Own(front)) => front.number == event.number,
+            Some(Outgoing::Own(front) | Outgoing::Again(front)) => front.number == event.number,
             Some(Outgoing::Carried { .. }) => self.sent.is_none() || self.sent.as_ref() == Some(&event),
             None => false,
         };
@@ -528,64 +622,4 @@ fn key_of(number: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::simulation::network::SimulatedStore;
-
-    const POLL: Duration = Duration::from_millis(250);
-
-    /// Lets an instance act until nothing is due; returns what it applies.
-    fn drive(log: &mut EventLog, store: &mut SimulatedStore, now: InstanceTime) -> Vec<Heard> {
-        let mut all = Vec::new();
-        while let Some(mut request) = log.poll(now, 0, false) {
-            loop {
-                let reply = Ok(store.carry_out(request, 0));
-                all.extend(log.handle_reply(now, false, &mut || format!("epoch at {now:?}"), reply));
-                match log.creation() {
-                    Some(creation) => request = creation,
-                    None => break,
-                }
-            }
-        }
-        all
-    }
-
-    /// After the store was wiped, another instance learns of a purge within a second, however many came before.
-    #[test]
-    fn a_wiped_store_is_noticed_within_a_second() {
-        let mut store = SimulatedStore::default();
-        let mut logs = ["one", "other"].map(|name| EventLog::new(name, POLL, None));
-        let mut now = InstanceTime::ZERO;
-        for number in 0..500_u32 {
-            let topic = number.is_multiple_of(100).then(|| format!("ban {number}"));
-            logs[0].publish(0, topic, None, number.to_string()).unwrap();
-            now += POLL;
-            logs.iter_mut().for_each(|log| _ = drive(log, &mut store, now));
-        }
-        store.wipe();
-        logs[0].publish(0, None, None, "after".to_owned()).unwrap();
-        assert!(matches!(drive(&mut logs[0], &mut store, now)[..], [Heard::Resync]));
-        let (begun, mut heard) = (now, Vec::new());
-        let is_last = |heard: &Heard| matches!(heard, Heard::Event(event) if event.payload == "after");
-        while !heard.iter().any(is_last) {
-            now += Duration::from_millis(10);
-            assert!(now - begun < Duration::from_secs(1), "{heard:?}");
-            heard.extend(drive(&mut logs[1], &mut store, now));
-        }
-        // Purges before it went by the resync; bans are published again.
-        let payloads = heard.iter().filter_map(|heard| match heard {
-            Heard::Event(event) => Some(event.payload.as_str()),
-            Heard::Resync => None,
-        });
-        assert_eq!(payloads.collect::<Vec<_>>(), ["0", "100", "200", "300", "400", "after"]);
-        assert_eq!(heard[0], Heard::Resync);
-    }
-
-    #[test]
-    fn reads_of_meta() {
-        for (poll_ms, expect) in [(1, 20), (50, 15), (250, 3), (400, 2), (800, 2), (60_000, 2)] {
-            let log = EventLog::new("one", Duration::from_millis(poll_ms), None);
-            assert_eq!(log.polls_per_meta(), expect, "{poll_ms}");
-        }
-    }
-}
+mod tests;

@@ -17,6 +17,9 @@ const RENEWALS: u32 = 3;
 /// Part of its time that an owner does not use, as a divisor.
 const MARGIN: u32 = 10;
 
+/// Longest time of a record. A longer one is another program's, and would keep the lease for ever.
+const TIME_MS_MAX: u64 = 3_600_000;
+
 /// Owner of a record that was absent.
 const UNKNOWN: &str = "?";
 
@@ -68,6 +71,15 @@ pub enum LeaseRequest {
     Read,
     /// Set the key.
     Write(Vec<u8>, Expected),
+}
+
+impl LeaseRecord {
+    /// Record of a value. `None` for another program's: its numbers cannot grow further, or it never ends.
+    fn of_value(value: &[u8]) -> Option<Self> {
+        let record: Self = serde_json::from_slice(value).ok()?;
+        let is_sound = record.token < u64::MAX && record.beat < u64::MAX && record.time_ms <= TIME_MS_MAX;
+        is_sound.then_some(record)
+    }
 }
 
 impl FleetLease {
@@ -151,8 +163,8 @@ impl FleetLease {
                 (None, false) => UNKNOWN.to_owned(),
                 (Some(_), false) => self.owner.clone(),
             },
-            token: if is_held || known.is_none() { token } else { token + 1 },
-            beat: beat + 1,
+            token: if is_held || known.is_none() { token } else { token.saturating_add(1) },
+            beat: beat.saturating_add(1),
             time_ms: self.time.as_millis().try_into().unwrap_or(u64::MAX),
         };
         let expect = seen.version.clone().map_or(Expected::Absent, Expected::Version);
@@ -165,7 +177,7 @@ impl FleetLease {
     pub fn on_entry(&mut self, now: InstanceTime, entry: Option<(Vec<u8>, String)>) {
         self.in_flight = None;
         let (record, version) = match entry {
-            Some((value, version)) => (serde_json::from_slice::<LeaseRecord>(&value).ok(), Some(version)),
+            Some((value, version)) => (LeaseRecord::of_value(&value), Some(version)),
             None => (None, None),
         };
         match &self.observed {
@@ -326,11 +338,31 @@ mod tests {
 
     #[test]
     fn values_of_others_are_replaced() {
-        let mut cell = Cell(Some((b"{".to_vec(), "7".to_owned())), 7);
+        let record = |token: u64, beat: u64, time_ms: u64| {
+            format!(r#"{{"owner":"other","token":{token},"beat":{beat},"time_ms":{time_ms}}}"#)
+        };
+        for value in [
+            "{".to_owned(),
+            String::new(),
+            // Numbers at their end, and a lease that never ends.
+            record(u64::MAX, 1, 9_000),
+            record(1, u64::MAX, 9_000),
+            record(1, 1, u64::MAX),
+        ] {
+            let mut cell = Cell(Some((value.clone().into_bytes(), "7".to_owned())), 7);
+            let mut one = FleetLease::new("one", TIME);
+            for at in 0..10 {
+                cell.serve(&mut one, second(at));
+            }
+            assert!(one.is_held(second(9)), "{value}");
+            assert!(one.token(second(9)).is_some_and(|token| token < u64::MAX), "{value}");
+        }
+        // The last number that is sound: its owner has the greatest token.
+        let mut cell = Cell(Some((record(u64::MAX - 1, 1, 9_000).into_bytes(), "7".to_owned())), 7);
         let mut one = FleetLease::new("one", TIME);
-        for at in 0..10 {
+        for at in 0..12 {
             cell.serve(&mut one, second(at));
         }
-        assert!(one.is_held(second(9)));
+        assert_eq!(one.token(second(11)), Some(u64::MAX));
     }
 }

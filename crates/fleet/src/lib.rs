@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use beats::{BeatReport, MemberRecord};
 pub use board::{BOARD_ENTRIES_MAX, BOARD_ENTRY_BYTES_MAX, Board, BoardChange, BoardEntry};
-pub use events::{EVENTS_KEPT, EventCursor, FleetEvent, OUTBOX_MAX, OutboxFull};
+pub use events::{EVENTS_KEPT, EventCursor, FleetEvent, OUTBOX_MAX, OutboxFull, TOPIC_BYTES_MAX};
 pub use lease::{FleetLease, LeaseRecord, LeaseRequest};
 pub use limiter::SharedBucket;
 pub use member::{Action, Entropy, Member, MemberPart, MemberSettings};

@@ -159,6 +159,11 @@ impl Member {
         self.events.waiting()
     }
 
+    /// Events that were skipped because no instance can read them.
+    pub fn skipped_events(&self) -> u64 {
+        self.events.skipped()
+    }
+
     /// True if this instance keeps house now.
     pub fn is_housekeeper(&self, now: InstanceTime) -> bool {
         self.housekeeper.is_held(now)

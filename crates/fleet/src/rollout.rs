@@ -136,7 +136,7 @@ impl Rollout {
         if ids.is_empty() {
             return Err("no instance has a record in the store yet; try again in some seconds".to_owned());
         }
-        let number = before.map_or(1, |before| before.number + 1);
+        let number = before.map_or(1, |before| before.number.saturating_add(1));
         // Other instances than last time come first.
         let mut ranked: Vec<(u64, &String)> = ids.iter().map(|id| (hash(&format!("{number}/{id}")), id)).collect();
         ranked.sort_unstable();

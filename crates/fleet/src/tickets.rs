@@ -153,7 +153,7 @@ impl TicketRing {
     /// Ring in which the next key is the current one.
     fn rotated(&self, unix_seconds: u64, next: SessionKey) -> Self {
         Self {
-            generation: self.generation + 1,
+            generation: self.generation.saturating_add(1),
             rotated_unix_seconds: unix_seconds,
             previous: self.current.clone(),
             current: self.next.clone(),

@@ -1,5 +1,6 @@
 //! Many members with a simulated store, in virtual time: slow and lost messages, partitions, clocks that are wrong and run at
-//! different rates, crashes at any step, a store that stops or is wiped. The same seed gives the same run.
+//! different rates, crashes at any step. The store stops, is wiped, gives a wrong value once, and has values of another program. The
+//! same seed gives the same run.
 //!
 //! After each step it checks that at most one member keeps house, and that each step of a rollout happens once, in its order. At
 //! the end, no purge is lost. All members agree on the latest event of each topic, and have the configuration that the latest
@@ -16,8 +17,8 @@ use std::time::Duration;
 use self::network::SimulatedStore;
 use self::random::Random;
 use super::{
-    Action, EventCursor, InstanceTime, Member, MemberPart, MemberSettings, RolloutSettings, StoreRequest, StoreResult,
-    UnknownOutcome,
+    Action, EventCursor, InstanceTime, Member, MemberPart, MemberSettings, RolloutSettings, StoreReply, StoreRequest,
+    StoreResult, UnknownOutcome,
 };
 
 /// Unix time at which a run begins, in milliseconds.
@@ -53,6 +54,10 @@ pub struct Conditions {
     pub stop_interval: Option<Duration>,
     /// Mean time between losses of all values of the store.
     pub wipe_interval: Option<Duration>,
+    /// Mean time between values of another program, at a key that members use.
+    pub foreign_interval: Option<Duration>,
+    /// Reads of events that give a wrong value once, in per mille.
+    pub lies_per_mille: u64,
     /// Mean time between attempts of operators to begin a rollout; every third configuration is rejected by all members.
     pub rollout_interval: Option<Duration>,
     /// Largest difference of a clock from the true time.
@@ -74,8 +79,8 @@ pub struct Outcome {
     pub requests: u64,
     /// Virtual time, with the time to settle.
     pub time: Duration,
-    /// Crashes, partitions, stops and wipes.
-    pub faults_made: [u64; 4],
+    /// Crashes, partitions, stops, wipes, and values of another program.
+    pub faults_made: [u64; 5],
     /// Rollouts that began, reached all members, and were returned.
     pub rollouts: [u64; 3],
 }
@@ -96,6 +101,8 @@ impl Conditions {
             partition_interval: None,
             stop_interval: None,
             wipe_interval: None,
+            foreign_interval: None,
+            lies_per_mille: 0,
             rollout_interval: None,
             skew_max: Duration::from_millis(50),
             settle: SETTLE,
@@ -111,6 +118,8 @@ impl Conditions {
             partition_interval: Some(Duration::from_secs(5)),
             stop_interval: Some(Duration::from_secs(15)),
             wipe_interval: Some(Duration::from_secs(40)),
+            foreign_interval: Some(Duration::from_secs(3)),
+            lies_per_mille: 10,
             rollout_interval: Some(Duration::from_secs(10)),
             skew_max: Duration::from_secs(120),
             ..Self::calm(members)
@@ -152,6 +161,7 @@ enum Happening {
     Stop,
     Continue,
     Wipe,
+    Foreign,
     Rollout,
 }
 
@@ -174,6 +184,8 @@ struct Host {
     /// Time of its last fault, by which delays are judged.
     disturbed_at: Duration,
     wakes_at: Option<Duration>,
+    /// True if the latest read of events gave a wrong value.
+    was_lied_to: bool,
 }
 
 struct World<'a> {
@@ -227,6 +239,7 @@ impl<'a> World<'a> {
                 topics: BTreeMap::new(),
                 disturbed_at: Duration::ZERO,
                 wakes_at: None,
+                was_lied_to: false,
             };
             world.hosts.push(host);
             let at = Duration::from_millis(world.random.below(1_000));
@@ -238,6 +251,7 @@ impl<'a> World<'a> {
             (conditions.partition_interval, Happening::Partition),
             (conditions.stop_interval, Happening::Stop),
             (conditions.wipe_interval, Happening::Wipe),
+            (conditions.foreign_interval, Happening::Foreign),
             (conditions.rollout_interval, Happening::Rollout),
         ];
         for (interval, happening) in faults {
@@ -368,6 +382,13 @@ impl<'a> World<'a> {
                     self.schedule_within(self.conditions.wipe_interval.unwrap_or_default(), Happening::Wipe);
                 }
             }
+            Happening::Foreign => {
+                if has_faults {
+                    self.outcome.faults_made[4] += 1;
+                    self.put_foreign();
+                    self.schedule_within(self.conditions.foreign_interval.unwrap_or_default(), Happening::Foreign);
+                }
+            }
             Happening::Rollout => {
                 if has_faults {
                     self.begin_rollout();
@@ -437,6 +458,24 @@ impl<'a> World<'a> {
             }
         }
         self.drive(member);
+    }
+
+    /// Another program writes to a key of the members, mostly that of the next event.
+    fn put_foreign(&mut self) {
+        let value = match self.random.below(3) {
+            0 => Vec::new(),
+            1 => b"garbage".to_vec(),
+            _ => br#"{"epoch":"x","oldest":18446744073709551615,"removed":0,"owner":"x","token":18446744073709551615,"beat":0,"time_ms":0}"#
+                .to_vec(),
+        };
+        match self.random.below(8) {
+            0 => self.store.put_foreign("meta", value),
+            1 => self.store.put_foreign("leases/housekeeper", value),
+            2 => self.store.put_foreign("tickets", value),
+            _ => (0..=self.random.below(3)).for_each(|_| self.store.put_next_event(value.clone())),
+        }
+        // Members that know the events replace `meta`, and read them again.
+        self.store_disturbed_at = self.now;
     }
 
     /// An operator begins a rollout, unless one is in progress.
@@ -533,7 +572,19 @@ impl<'a> World<'a> {
     fn serve(&mut self, arrival: Happening) {
         let Happening::Arrive { member, life, part, request, number } = arrival else { return };
         let unix_ms = UNIX_MS + self.now.as_millis() as u64;
-        let result = Ok(self.store.carry_out(request, unix_ms));
+        let may_lie = part == MemberPart::Events && !self.hosts[member].was_lied_to;
+        let mut result = Ok(self.store.carry_out(request, unix_ms));
+        if part == MemberPart::Events {
+            self.hosts[member].was_lied_to = false;
+        }
+        if let Ok(StoreReply::Entry(Some((value, _)))) = &mut result
+            && may_lie
+            && self.now < self.end
+            && self.random.below(1_000) < self.conditions.lies_per_mille
+        {
+            *value = b"<html>".to_vec();
+            self.hosts[member].was_lied_to = true;
+        }
         if !self.is_lost(member) {
             let at = self.now + self.delay();
             self.schedule(at, Happening::Reply { member, life, part, number, result });
@@ -607,7 +658,7 @@ mod tests {
     /// Few seeds; `cargo xtask simulate` runs thousands.
     #[test]
     fn members_survive_all_faults() {
-        let (mut made, mut rollouts) = ([0; 4], [0; 3]);
+        let (mut made, mut rollouts) = ([0; 5], [0; 3]);
         for seed in 0..12 {
             let outcome = check(seed, &Conditions::hostile(3 + seed as usize % 5));
             outcome.faults_made.iter().zip(&mut made).for_each(|(more, sum)| *sum += more);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::{
     Expected, FleetEvent, MemberRecord, ROLLOUT_KEY, Rollout, RolloutSettings, RolloutStage, StoreReply, StoreRequest,
 };
@@ -58,6 +60,26 @@ impl SimulatedStore {
         self.values.clear();
     }
 
+    /// Puts a value of another program at a key.
+    pub(crate) fn put_foreign(&mut self, key: &str, value: Vec<u8>) {
+        self.version += 1;
+        self.values.insert(key.to_owned(), (value, self.version));
+    }
+
+    /// Puts a value of another program where the next event belongs.
+    pub(crate) fn put_next_event(&mut self, value: Vec<u8>) {
+        let last = self.values.range("events/".to_owned().."events0".to_owned()).next_back();
+        let last = last.and_then(|(key, _)| key.strip_prefix("events/")?.parse::<u64>().ok());
+        let number = last.map_or_else(|| self.oldest(), |last| last + 1);
+        self.put_foreign(&format!("events/{number:016}"), value);
+    }
+
+    /// Number of the oldest event.
+    fn oldest(&self) -> u64 {
+        let meta = self.values.get("meta").and_then(|(value, _)| serde_json::from_slice::<Value>(value).ok());
+        meta.and_then(|meta| meta["oldest"].as_u64()).unwrap_or(1)
+    }
+
     /// True if this purge was an event at some time.
     pub(super) fn has_seen(&self, purge: u64) -> bool {
         self.seen.contains(&purge)
@@ -110,7 +132,8 @@ impl SimulatedStore {
         let Ok(event) = serde_json::from_slice::<FleetEvent>(value) else { return };
         // After a loss of all values, members do not reach an event that follows no other.
         let number = key.strip_prefix("events/").and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
-        let is_reached = number == 1 || self.values.contains_key(&format!("events/{:016}", number.saturating_sub(1)));
+        let is_reached =
+            number == self.oldest() || self.values.contains_key(&format!("events/{:016}", number.saturating_sub(1)));
         if !is_reached || !self.values.contains_key("meta") {
             return;
         }
