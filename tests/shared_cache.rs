@@ -168,6 +168,28 @@ fn responses_are_shared(store: &str) {
     assert!(metrics.contains("tailcoat_shared_cache_up 1"), "{metrics}");
 }
 
+/// Instances have addresses, limits and logs of their own. Sites that change requests in another way share nothing.
+#[test]
+fn instances_with_other_addresses_share_responses() {
+    let Some(valkey) = engines::valkey(&[], &[]) else { return };
+    let (origin, secrets) = (Origin::start(), Secrets::new());
+    let store = valkey_store(&valkey, &secrets);
+    let first = start(&store, &origin);
+    let content = fill(&first, "/a");
+    let second = |listen: &str, options: &str| {
+        let operated = Operated::start(&format!(
+            "store {{\n {store}\n {TIMEOUT}\n timeout \"2s\"\n lease-time \"6s\"\n}}\n\
+             site {{\n listen \"{listen}\"\n {options}\n forward \"http://{}\" {{ cache; first-byte-timeout \"9s\" }}\n}}\n",
+            origin.server.address
+        ));
+        eventually("responses are shared", || usage(&operated)["is_used"] == true);
+        get(&operated, "/a")
+    };
+    assert_eq!(second("127.0.0.2:0", ""), content);
+    assert_eq!(second("127.0.0.1:0", "rate-limit \"/\" \"9/s\" burst=9"), content);
+    assert_ne!(second("127.0.0.1:0", "request-header \"X-Tenant\" \"other\""), content);
+}
+
 #[test]
 fn instances_share_responses_through_valkey() {
     let Some(valkey) = engines::valkey(&[], &[]) else { return };

@@ -18,7 +18,7 @@ use super::module::ModuleHandler;
 use super::pace::{Pace, SharedPace};
 use super::paced::ResponsePace;
 use super::respond::Respond;
-use super::response_cache::{CachePlace, ResponseCache, SharedResponseCache};
+use super::response_cache::{CacheOwner, CachePlace, ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, NamedFiles, StaticFile};
 use super::status::StatusHandler;
 use super::{HandlerOutcome, Routed};
@@ -309,7 +309,8 @@ impl SharedSite {
                                 let reused = reused.and_then(|reused| reused.gateway(gateway));
                                 let precedence = Precedence::of(config, site, index);
                                 let place = |caching: &config::ResponseCaching| {
-                                    CachePlace::new(tiers, site, &route.path, caching, &gateway.forward)
+                                    let (path, forward, gateway) = (&route.path, &gateway.forward, Some(&**gateway));
+                                    CachePlace::new(tiers, CacheOwner { site, path, forward, gateway }, caching)
                                 };
                                 let shared = SharedGateway::new(gateway, config, precedence, parts, &place, reused)?;
                                 let shared = Arc::new(shared);
@@ -323,7 +324,8 @@ impl SharedSite {
                         let cache = |forward: &config::ForwardConfig| {
                             let caching = forward.cache.as_ref()?;
                             let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
-                            let place = Some(CachePlace::new(tiers, site, &route.path, caching, forward));
+                            let owner = CacheOwner { site, path: &route.path, forward, gateway: None };
+                            let place = Some(CachePlace::new(tiers, owner, caching));
                             let (caching, store) = (caching.clone(), Arc::clone(store));
                             let ranges_max = config.limits.ranges_max;
                             Some(SharedResponseCache::reuse(caching, forward, ranges_max, store, place, reused))

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use self::lookup::{Keys, Look};
-pub use self::persistence::CachePlace;
+pub use self::persistence::{CacheOwner, CachePlace};
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
 use super::{BuiltResult, HandlerOutcome, OwnedRequest, Routed};

@@ -14,7 +14,7 @@ use wire::http::{Fields, Status};
 
 use super::store::{CacheEntry, content_of, object_parts};
 use super::{ResponseCacheInner, SharedResponseCache};
-use crate::config::{ForwardConfig, PathPattern, ResponseCaching, SiteConfig};
+use crate::config::{ForwardConfig, GatewayConfig, PathPattern, ResponseCaching, RulesConfig, SiteConfig};
 use crate::disk_cache::{DiskCache, DiskStore, EntryName, EntryTest, EntryText};
 use crate::handler::Now;
 use crate::object_cache::{Blocking, CachedObject, Object, Variant};
@@ -49,31 +49,101 @@ const LIST_MAX: u32 = 100_000;
 pub struct CachePlace {
     store: Arc<DiskStore>,
     shared: Arc<SharedCache>,
-    /// Beginning of all keys: a hash of what makes stored responses of a configuration valid for another one.
+    /// Beginning of all keys on disk: a hash of what makes stored responses of a configuration valid for another one.
     namespace: Box<[u8]>,
+    /// Beginning of all keys in the store of instances.
+    shared_namespace: Box<[u8]>,
+}
+
+/// Part of a configuration that decides about the responses of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOwner<'a> {
+    /// Site of the cache.
+    pub site: &'a SiteConfig,
+    /// Paths of the cache.
+    pub path: &'a PathPattern,
+    /// Upstream, and changes of requests and responses.
+    pub forward: &'a ForwardConfig,
+    /// Scripts, if they respond.
+    pub gateway: Option<&'a GatewayConfig>,
 }
 
 impl CachePlace {
-    /// Place of the cache for these paths of a site.
+    /// Place of a cache.
     pub fn new(
         (store, shared): (&Arc<DiskStore>, &Arc<SharedCache>),
-        site: &SiteConfig,
-        path: &PathPattern,
+        owner: CacheOwner<'_>,
         caching: &ResponseCaching,
-        forward: &ForwardConfig,
     ) -> Self {
+        let CacheOwner { site, path, forward, .. } = owner;
         let ForwardConfig { upstream, host, client_fields, strip_prefix, rewrites, .. } = forward;
         let meaning = format!(
             "{META_VERSION} {:?} {:?} {path:?} {caching:?} {upstream} {host:?} {client_fields:?} {strip_prefix} {rewrites:?}",
             site.names, site.listen
         );
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, meaning.as_bytes());
-        Self { store: Arc::clone(store), shared: Arc::clone(shared), namespace: digest.as_ref()[..16].into() }
+        let (store, shared) = (Arc::clone(store), Arc::clone(shared));
+        Self { store, shared, namespace: digest(&meaning), shared_namespace: digest(&owner.meaning(caching)) }
     }
 
+    /// Key in the store of instances.
+    fn shared_key(&self, key: &[u8]) -> Vec<u8> {
+        [&self.shared_namespace, key].concat()
+    }
+
+    /// Key on disk.
     fn key(&self, key: &[u8]) -> Vec<u8> {
         [&self.namespace, key].concat()
     }
+}
+
+impl CacheOwner<'_> {
+    /// All that can change a response, as text. Instances have addresses, limits and logs of their own, so these are no part of it.
+    fn meaning(&self, caching: &ResponseCaching) -> String {
+        let Self { site: SiteConfig { names, rules, .. }, path, forward, gateway } = self;
+        let RulesConfig { rewrites, request_fields, forward_auths, .. } = rules;
+        let caching = ResponseCaching {
+            object_bytes_max: 0,
+            collapse_timeout: Duration::ZERO,
+            collapse_max: 0,
+            cache_status: false,
+            ..caching.clone()
+        };
+        let forward = without_limits(forward);
+        let gateway = gateway.map(|gateway| GatewayConfig {
+            forward: forward.clone(),
+            keeps_connections: false,
+            error_bytes_max: 0,
+            ..(*gateway).clone()
+        });
+        format!(
+            "{META_VERSION} {names:?} {path:?} {caching:?} {forward:?} {gateway:?} {rewrites:?} {request_fields:?} {forward_auths:?}"
+        )
+    }
+}
+
+/// Configuration without parts that change no response which a cache stores.
+fn without_limits(forward: &ForwardConfig) -> ForwardConfig {
+    let usual = ForwardConfig::to("");
+    ForwardConfig {
+        body_bytes_max: usual.body_bytes_max,
+        upgrades: usual.upgrades,
+        first_byte_timeout: usual.first_byte_timeout,
+        between_bytes_timeout: usual.between_bytes_timeout,
+        total_timeout: usual.total_timeout,
+        abort_with_client: usual.abort_with_client,
+        tunnel_timeout: usual.tunnel_timeout,
+        response_head_bytes_max: usual.response_head_bytes_max,
+        response_fields_max: usual.response_fields_max,
+        cache: None,
+        buffers: usual.buffers,
+        retry: usual.retry,
+        mirrors: usual.mirrors,
+        ..forward.clone()
+    }
+}
+
+fn digest(meaning: &str) -> Box<[u8]> {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, meaning.as_bytes()).as_ref()[..16].into()
 }
 
 impl SharedResponseCache {
@@ -112,7 +182,7 @@ impl SharedResponseCache {
     /// there are none.
     pub(super) fn remove_from_tiers(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
         if let Some(place) = self.shared_tier() {
-            keys.iter().for_each(|key| place.shared.remove(&place.key(key)));
+            keys.iter().for_each(|key| place.shared.remove(&place.shared_key(key)));
         }
         self.remove_from_disk(keys)
     }
@@ -168,7 +238,7 @@ fn share(place: &CachePlace, object: &Object, stamp: FetchStamp) {
     if stored.stored.is_no_cache || fresh_ms <= 0 {
         return;
     }
-    let text = SharedText { key: place.key(object.path()), labels: CacheTag::write_all(&stored.fields) };
+    let text = SharedText { key: place.shared_key(object.path()), labels: CacheTag::write_all(&stored.fields) };
     let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref(), skew_ms);
     place.shared.write(text, meta, content_of(object), stamp, Duration::from_millis(fresh_ms.unsigned_abs()));
 }
@@ -186,7 +256,7 @@ impl ResponseCacheInner {
     async fn load_shared(&self, key: &[u8]) -> TierLoad {
         let shared = &self.shared;
         let Some(place) = shared.shared_tier() else { return TierLoad::Missing };
-        let (full, test) = (place.key(key), shared.purge_test(key));
+        let (full, test) = (place.shared_key(key), shared.purge_test(key));
         let Some(entry) = place.shared.read(full.clone(), Arc::clone(&test)).await else { return TierLoad::Missing };
         if shared.store.peek(shared.id, key).is_some() {
             return TierLoad::Stored;
@@ -348,7 +418,43 @@ fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::config::{ForwardHost, HostPattern, Listen};
+
+    /// Instances share responses if only addresses, limits and logs differ.
+    #[test]
+    fn meanings() {
+        let site = SiteConfig::default();
+        let (path, forward) = (PathPattern::Prefix("/".into()), ForwardConfig::to("http://a"));
+        let meaning = |site: &SiteConfig, forward: &ForwardConfig, caching: &ResponseCaching| {
+            CacheOwner { site, path: &path, forward, gateway: None }.meaning(caching)
+        };
+        let usual = meaning(&site, &forward, &ResponseCaching::default());
+        let with = |change: &dyn Fn(&mut SiteConfig, &mut ForwardConfig, &mut ResponseCaching)| {
+            let (mut site, mut forward, mut caching) = (site.clone(), forward.clone(), ResponseCaching::default());
+            change(&mut site, &mut forward, &mut caching);
+            meaning(&site, &forward, &caching)
+        };
+        let address = || vec![Listen::Tcp(([127, 0, 0, 1], 8080).into())];
+        assert_eq!(with(&|site, _, _| site.listen = address()), usual);
+        assert_eq!(with(&|site, _, _| (site.listen, site.tls_listen) = (address(), address())), usual);
+        assert_eq!(with(&|site, _, _| site.access_log_off = true), usual);
+        assert_eq!(with(&|_, forward, _| forward.first_byte_timeout = Duration::from_secs(1)), usual);
+        assert_eq!(with(&|_, _, caching| caching.object_bytes_max = 1), usual);
+        let others = [
+            with(&|site, _, _| site.names = vec![HostPattern::Exact("a.example".into())]),
+            with(&|_, forward, _| forward.upstream = "http://b".into()),
+            with(&|_, forward, _| forward.host = ForwardHost::Upstream),
+            with(&|_, forward, _| forward.strip_prefix = "/a".into()),
+            with(&|_, forward, _| forward.underscore_fields = !forward.underscore_fields),
+            with(&|_, _, caching| caching.key_host = !caching.key_host),
+            with(&|_, _, caching| caching.stale_if_error = Duration::from_secs(9)),
+        ];
+        let all: BTreeSet<&String> = others.iter().chain([&usual]).collect();
+        assert_eq!(all.len(), others.len() + 1);
+    }
 
     #[test]
     fn properties_come_back_as_they_were() {
