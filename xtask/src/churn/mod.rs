@@ -1,5 +1,5 @@
 //! `cargo xtask churn`: three instances that share a store, under load, while faults happen at random (`conformance/churn/lab.py`).
-//! It fails if a handshake or a request fails, or a purge is lost. The plot shows an hour.
+//! They share cached responses as well. It fails if a handshake or a request fails, or a purge is lost. The plot shows an hour.
 
 mod plot;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::skips;
 
 const USAGE: &str =
-    "usage: cargo xtask churn [--seconds N] [--seed N] [--tier] [--program FILE] [--valkey FILE] [--keep]
+    "usage: cargo xtask churn [--seconds N] [--seed N] [--no-tier] [--program FILE] [--valkey FILE] [--keep]
        cargo xtask churn --draw";
 
 /// Folder of the lab: its state, its logs and the result.
@@ -30,11 +30,11 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 /// Duration of the usual run and of the one in CI.
 const HOUR_SECONDS: u64 = 3_600;
-pub(crate) const SHORT: [&str; 3] = ["--seconds", "30", "--tier"];
+pub(crate) const SHORT: [&str; 2] = ["--seconds", "30"];
 
 /// Runs it. Says whether nothing failed.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {
-    let (mut seconds, mut seed, mut is_kept) = (HOUR_SECONDS, 1_u64, false);
+    let (mut seconds, mut seed, mut has_tier, mut is_kept) = (HOUR_SECONDS, 1_u64, true, false);
     let mut program = PathBuf::from("target/debug/tailcoat");
     let mut options = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -44,7 +44,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
             "--seed" => seed = value()?.parse()?,
             "--program" => program = value()?.into(),
             "--valkey" => options.extend([argument, value()?]),
-            "--tier" => options.push(argument),
+            "--no-tier" => has_tier = false,
             "--keep" => is_kept = true,
             "--draw" => return draw(),
             _ => return Err(USAGE.into()),
@@ -73,6 +73,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     lab.args(["python3", "conformance/churn/lab.py", "--directory", DIRECTORY]);
     lab.arg("--program").arg(std::path::absolute(&program)?);
     lab.args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string()]);
+    if has_tier {
+        lab.arg("--tier");
+    }
     if seconds < 600 {
         lab.args(["--pause", "2", "--calm", "2", "--certificate-seconds", "60"]);
     }
