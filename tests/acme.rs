@@ -13,6 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 
+use crate::support::h3::{H3Session, has_client};
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
 use crate::support::real_server::{RealServer, Recipe};
@@ -406,12 +407,15 @@ fn records_of_dns_stay() {
     operated.signal("TERM");
 }
 
+/// Profiles of certificates for 90 and for 6 days.
+const PROFILES: &str = "\"profiles\": { \"default\": { \"description\": \"x\", \"validityPeriod\": 7776000 },
+                        \"shortlived\": { \"description\": \"x\", \"validityPeriod\": 518400 } },";
+
 /// The CA validates addresses by responses and by handshakes. A client that connects to an address names no server, and
 /// gets the certificate of that address.
 #[test]
 fn addresses_have_certificates() {
-    let config = "\"profiles\": { \"default\": { \"description\": \"x\", \"validityPeriod\": 7776000 },
-                  \"shortlived\": { \"description\": \"x\", \"validityPeriod\": 518400 } },";
+    let config = PROFILES;
     for (finds_http, challenge) in [(true, "http-01"), (false, "tls-alpn-01")] {
         let Some(pebble) = Pebble::start(Manners { finds_http, config, ..STRICT }) else { return };
         let state = tempfile::tempdir().expect("a state directory");
@@ -427,6 +431,25 @@ fn addresses_have_certificates() {
         assert_ne!(of_name, certificate_of(&stream));
         assert_eq!(lifetime(&of_name), 90 * 86_400, "{challenge}");
     }
+}
+
+/// A client of HTTP/3 that connects to an address gets its certificate as well.
+#[test]
+fn addresses_have_certificates_over_http3() {
+    if !has_client() {
+        return;
+    }
+    let Some(pebble) = Pebble::start(Manners { config: PROFILES, ..STRICT }) else { return };
+    let state = tempfile::tempdir().expect("a state directory");
+    let of_address = "automatic-certificate profile=\"shortlived\"";
+    let sites = pebble.site("\"example.com\"", "") + &pebble.site("\"127.0.0.1\"", of_address);
+    let versions = "server { http-versions \"1.1\" \"2\" \"3\" }\n";
+    let _server = run(&(versions.to_owned() + &pebble.settings("") + &sites), state.path());
+    pebble.connect("127.0.0.1", |_| true);
+    let root = state.path().join("root.pem");
+    fs::write(&root, pebble.ask("/roots/0", None)).expect("it can be written");
+    let mut session = H3Session::connect_by_address(([127, 0, 0, 1], pebble.https).into(), &root);
+    assert_eq!(session.order("get /"), "200 hello");
 }
 
 /// Seconds for which a certificate is valid.

@@ -36,15 +36,25 @@ impl H3Session {
         Self::connect_with(server, authority, 60)
     }
 
+    /// Connects to a server by its address: the certificate must have it.
+    pub(crate) fn connect_by_address(server: SocketAddr, authority: &Path) -> Self {
+        Self::start(server, authority, 60, &server.ip().to_string())
+    }
+
     /// Connects with an idle timeout, in seconds.
     pub(crate) fn connect_with(server: SocketAddr, authority: &Path, idle_seconds: u32) -> Self {
+        Self::start(server, authority, idle_seconds, "localhost")
+    }
+
+    fn start(server: SocketAddr, authority: &Path, idle_seconds: u32, name: &str) -> Self {
         let mut command = Command::new("python3");
         command
             .arg(SESSION)
             .arg(server.ip().to_string())
             .arg(server.port().to_string())
             .arg(authority)
-            .arg(idle_seconds.to_string());
+            .arg(idle_seconds.to_string())
+            .arg(name);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 starts");
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));

@@ -1,4 +1,5 @@
-"""HTTP/3 connection of the tests, on aioquic: h3_session.py ADDRESS PORT AUTHORITY IDLE_SECONDS. Each line of standard input is an order:
+"""HTTP/3 connection of the tests, on aioquic: h3_session.py ADDRESS PORT AUTHORITY IDLE_SECONDS NAME. NAME is the name or address of the
+server. Each line of standard input is an order:
 
 get PATH           sends a request, prints status and content.
 post PATH BYTES    sends a request with content, prints status and content.
@@ -70,7 +71,7 @@ class Session(QuicConnectionProtocol):
         """Sends a request."""
         self.stream = self._quic.get_next_available_stream_id()
         self.content, self.answered = b"", asyncio.get_running_loop().create_future()
-        fields = [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
+        fields = [(":method", method), (":scheme", "https"), (":authority", NAME), (":path", path)]
         self.http.send_headers(self.stream, [(name.encode(), value.encode()) for name, value in fields], content is None)
         if content is not None:
             self.http.send_data(self.stream, content, is_last)
@@ -112,7 +113,7 @@ class Session(QuicConnectionProtocol):
 
 async def main():
     """Connects, then executes orders until there are no more."""
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="localhost")
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name=NAME)
     configuration.idle_timeout = int(IDLE_SECONDS)
     configuration.load_verify_locations(AUTHORITY)
     async with connect(ADDRESS, int(PORT), configuration=configuration, create_protocol=Session) as session:
@@ -121,5 +122,5 @@ async def main():
             print(await asyncio.wait_for(session.obey(*order.split()), PATIENCE), flush=True)
 
 
-ADDRESS, PORT, AUTHORITY, IDLE_SECONDS = sys.argv[1:]
+ADDRESS, PORT, AUTHORITY, IDLE_SECONDS, NAME = sys.argv[1:]
 asyncio.run(main())
