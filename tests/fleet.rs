@@ -520,12 +520,29 @@ fn a_configuration_that_asks_for_too_much_is_rejected() {
     }
 }
 
-/// An instance without a store has no thread for one.
+/// An instance without a store has no thread for one, no connection, no file, and no lines in its metrics. Its requests take no lock
+/// for one: `crates/cache/src/shared_cache`. With a store, all of these are there.
 #[test]
 fn no_store_costs_nothing() {
-    let operated = Operated::start("site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n");
-    assert!(ask(&operated.server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains("hello"));
-    assert_eq!(operated.threads("store"), 0);
-    let server: &TestServer = &operated.server;
-    assert!(server.thread_names().iter().any(|name| name.starts_with("worker")), "{:?}", server.thread_names());
+    let directory = tempfile::tempdir().unwrap();
+    let site = "site {\n listen \"127.0.0.1:0\"\n metrics \"/metrics\"\n respond \"/\" 200 \"hello\"\n}\n";
+    let store = format!("store {{ url \"{}\" }}\n", directory.path().join("shared").display());
+    for (config, has_store) in [(site.to_owned(), false), (format!("{store}{site}"), true)] {
+        let operated = Operated::start(&config);
+        let get = |target: &str| {
+            ask(&operated.server, &format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+        };
+        assert!(get("/").contains("hello"));
+        if has_store {
+            eventually("it has written its record", || instances(&operated).len() == 1);
+        }
+        let server: &TestServer = &operated.server;
+        let threads = server.thread_names();
+        assert!(threads.iter().any(|name| name.starts_with("worker")), "{threads:?}");
+        assert_eq!(threads.iter().any(|name| name == "store"), has_store, "{threads:?}");
+        assert!(!threads.iter().any(|name| name == "responses"), "{threads:?}");
+        assert_eq!(get("/metrics").contains("tailcoat_store_"), has_store);
+        assert!(!get("/metrics").contains("tailcoat_shared_cache_"));
+        assert_eq!(directory.path().join("shared").exists(), has_store);
+    }
 }

@@ -58,6 +58,8 @@ mod gateway;
 #[cfg(feature = "gateway")]
 mod gateway_ingress;
 mod grpc;
+#[cfg(feature = "valkey")]
+mod hostile_store;
 mod http2;
 mod http2_attacks;
 mod http2_judged;

@@ -104,7 +104,11 @@ impl Sharing {
 
     /// Text of a key.
     pub(super) async fn read(&self, folder: &str, name: &str) -> Result<Option<String>, StoreError> {
-        let entry = self.store.get(&Self::key(folder, name)?).await?;
+        let key = Self::key(folder, name)?;
+        let entry = self.store.get(&key).await?;
+        if let Some(flaw) = entry.as_ref().and_then(|entry| entry.flaw) {
+            return Err(StoreError::of_flaw(&key, flaw));
+        }
         let text = |entry: tailcoat_store::Entry| String::from_utf8(entry.value);
         entry.map(text).transpose().map_err(|error| StoreError::Wrong(error.to_string()))
     }

@@ -41,6 +41,19 @@ impl KubernetesClient {
         self.client.send(method, target, self.headers()?, content).await
     }
 
+    /// As [`Self::send`], with another limit on the bytes of the response.
+    ///
+    /// # Errors
+    /// There is no response, or it is too large, or the token cannot be read.
+    pub async fn send_within(
+        &self,
+        response_bytes_max: usize,
+        (method, target): (Method, &str),
+        content: Bytes,
+    ) -> Result<RestResponse, RestError> {
+        self.client.send_within(response_bytes_max, (method, target), self.headers()?, content).await
+    }
+
     /// Sends GET, and returns the lines of the response as they arrive.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsConnector;
+pub use tokio_rustls::TlsConnector;
 
 pub use self::encoding::encoded;
 pub use self::kubernetes::KubernetesClient;
@@ -42,6 +42,11 @@ pub struct RestClient {
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
+
+/// Connection to an engine, with TLS or without.
+pub trait EngineStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> EngineStream for S {}
 
 /// Place where an engine listens.
 enum Place {
@@ -137,6 +142,20 @@ impl RestClient {
         headers: HeaderMap,
         content: Bytes,
     ) -> Result<RestResponse, RestError> {
+        self.send_within(self.response_bytes_max, (method, target), headers, content).await
+    }
+
+    /// As [`Self::send`], with another limit on the bytes of the response.
+    ///
+    /// # Errors
+    /// There is no response, or it is too large.
+    pub async fn send_within(
+        &self,
+        response_bytes_max: usize,
+        (method, target): (Method, &str),
+        headers: HeaderMap,
+        content: Bytes,
+    ) -> Result<RestResponse, RestError> {
         let request = self.request(method, target, headers, content)?;
         let mut connection = None;
         while let Some(mut idle) = self.take_idle() {
@@ -158,7 +177,7 @@ impl RestClient {
                 connection.send_request(request).await.map_err(|error| self.unreachable(error))?
             }
         };
-        let response = self.read(response).await?;
+        let response = self.read_within(response_bytes_max, response).await?;
         self.keep(connection);
         Ok(response)
     }
@@ -196,11 +215,15 @@ impl RestClient {
     /// # Errors
     /// The connection ended too early, or the content is too large.
     pub async fn read(&self, response: Response<Incoming>) -> Result<RestResponse, RestError> {
+        self.read_within(self.response_bytes_max, response).await
+    }
+
+    async fn read_within(&self, bytes_max: usize, response: Response<Incoming>) -> Result<RestResponse, RestError> {
         let (head, content) = response.into_parts();
-        if content.size_hint().lower() > self.response_bytes_max as u64 {
+        if content.size_hint().lower() > bytes_max as u64 {
             return Err(RestError::TooLarge);
         }
-        let content = Limited::new(content, self.response_bytes_max).collect().await.map_err(|error| {
+        let content = Limited::new(content, bytes_max).collect().await.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() { RestError::TooLarge } else { self.unreachable(error) }
         })?;
         Ok(RestResponse { status: head.status, headers: head.headers, content: content.to_bytes() })
@@ -240,16 +263,20 @@ impl RestClient {
             Place::Unix(path) => return begin(UnixStream::connect(path).await?).await,
             Place::Tcp(name, port) => (name, *port),
         };
-        let stream = TcpStream::connect((name.as_str(), port)).await?;
-        stream.set_nodelay(true)?;
-        match &self.tls {
-            None => begin(stream).await,
-            Some(tls) => {
-                let name = ServerName::try_from(name.clone()).map_err(io::Error::other)?;
-                begin(tls.connect(name, stream).await?).await
-            }
-        }
+        begin(connect(name, port, self.tls.as_ref()).await?).await
     }
+}
+
+/// Connects to an engine on this host, whose name or address is without brackets; without `tls` in plain text.
+///
+/// # Errors
+/// There is no connection, or the certificate is not trusted.
+pub async fn connect(host: &str, port: u16, tls: Option<&TlsConnector>) -> io::Result<Box<dyn EngineStream>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    Ok(Box::new(tls.connect(name, stream).await?))
 }
 
 impl RestResponse {

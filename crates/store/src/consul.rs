@@ -8,12 +8,15 @@ use tailcoat_config::{StoreAbilities, StoreConfig, StoreEndpoint};
 use tailcoat_rest::{RestClient, RestResponse};
 
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
-    rest_client, s3, salt,
+    BoundedList, EngineTime, Entry, Expectation, LIST_MAX, LIST_RESPONSE_BYTES_MAX, Pending, Put, SharedStore,
+    StoreError, StoreKey, StoredVersion, ValueFlaw, rest_client, s3, salt,
 };
 
 /// Random bytes at the start of each value. A change that repeats a value leaves the index as it is.
 const SALT_BYTES: usize = 8;
+
+/// Largest response with one value. Consul rejects values above 512 KiB, unless an operator has raised that limit.
+const VALUE_RESPONSE_BYTES_MAX: usize = 8 << 20;
 
 /// Store of Consul.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl ConsulStore {
 
     async fn find(&self, key: &StoreKey) -> Result<Option<ConsulEntry>, StoreError> {
         // Without `consistent`, a leader that was cut off may respond with an old value.
-        let response = self.send(Method::GET, key.as_str(), "?consistent", Bytes::new()).await?;
+        let response = self.read(key.as_str(), "?consistent", VALUE_RESPONSE_BYTES_MAX).await?;
         match response.status {
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::OK => Ok(Self::entries(&response)?.pop()),
@@ -65,16 +68,44 @@ impl ConsulStore {
         }
     }
 
+    async fn read(&self, key: &str, query: &str, bytes_max: usize) -> Result<RestResponse, StoreError> {
+        let target = format!("/v1/kv/{}/{key}{query}", self.prefix);
+        let request = (Method::GET, target.as_str());
+        Ok(self.client.send_within(bytes_max, request, self.headers.clone(), Bytes::new()).await?)
+    }
+
+    /// Names in a folder, one by one because the values are too large together.
+    async fn names(&self, folder: &StoreKey) -> Result<Vec<String>, StoreError> {
+        let query = "?keys&separator=%2F&consistent";
+        let response = self.read(&format!("{folder}/"), query, LIST_RESPONSE_BYTES_MAX).await?;
+        match response.status {
+            StatusCode::NOT_FOUND => Ok(Vec::new()),
+            StatusCode::OK => {
+                serde_json::from_slice(&response.content).map_err(|error| StoreError::Wrong(error.to_string()))
+            }
+            _ => Err(StoreError::of_response(&response)),
+        }
+    }
+
+    /// Key of a name, if that is in this folder.
+    fn key_of(&self, name: &str, folder: &StoreKey) -> Option<StoreKey> {
+        let name = name.strip_prefix(&self.prefix)?.strip_prefix('/')?;
+        StoreKey::new(name).ok().filter(|key| key.folder() == folder.as_str())
+    }
+
     fn entries(response: &RestResponse) -> Result<Vec<ConsulEntry>, StoreError> {
         serde_json::from_slice(&response.content).map_err(|error| StoreError::Wrong(error.to_string()))
     }
 
-    fn entry(found: ConsulEntry) -> Result<Entry, StoreError> {
-        let value = Base64::decode_vec(found.value.as_deref().unwrap_or_default());
-        let value = value.map_err(|error| StoreError::Wrong(error.to_string()))?;
-        let wrong = || StoreError::Wrong(format!("the value of {} is too short", found.key));
-        let value = value.get(SALT_BYTES..).ok_or_else(wrong)?.to_vec();
-        Ok(Entry { value, version: StoredVersion(found.modify_index.to_string()) })
+    fn entry(&self, key: &StoreKey, found: ConsulEntry) -> Entry {
+        let version = StoredVersion(found.modify_index.to_string());
+        let value = Base64::decode_vec(found.value.as_deref().unwrap_or_default()).ok();
+        match value.as_ref().and_then(|value| value.get(SALT_BYTES..)) {
+            Some(value) => {
+                Entry::new(value.to_vec(), version).within(key.value_bytes_max().min(self.abilities.value_bytes_max))
+            }
+            None => Entry::flawed(ValueFlaw::Foreign, version),
+        }
     }
 }
 
@@ -84,7 +115,7 @@ impl SharedStore for ConsulStore {
     }
 
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
-        Box::pin(async move { self.find(key).await?.map(Self::entry).transpose() })
+        Box::pin(async move { Ok(self.find(key).await?.map(|found| self.entry(key, found))) })
     }
 
     fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
@@ -125,7 +156,29 @@ impl SharedStore for ConsulStore {
 
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
         Box::pin(async move {
-            let response = self.send(Method::GET, &format!("{folder}/"), "?recurse&consistent", Bytes::new()).await?;
+            let response = match self.read(&format!("{folder}/"), "?recurse&consistent", LIST_RESPONSE_BYTES_MAX).await
+            {
+                Ok(response) => response,
+                Err(StoreError::TooLarge) => {
+                    let mut list = BoundedList::new();
+                    let names = self.names(folder).await?;
+                    let mut keys: Vec<StoreKey> = names.iter().filter_map(|name| self.key_of(name, folder)).collect();
+                    if keys.len() > LIST_MAX {
+                        return Err(StoreError::TooLarge);
+                    }
+                    keys.sort_unstable();
+                    for key in keys {
+                        if list.is_full() {
+                            list.push_unread(key);
+                        } else if let Some(found) = self.find(&key).await? {
+                            let entry = self.entry(&key, found);
+                            list.push(key, entry);
+                        }
+                    }
+                    return Ok(list.sorted());
+                }
+                Err(error) => return Err(error),
+            };
             let found = match response.status {
                 StatusCode::NOT_FOUND => return Ok(Vec::new()),
                 StatusCode::OK => Self::entries(&response)?,
@@ -134,16 +187,14 @@ impl SharedStore for ConsulStore {
             if found.len() > LIST_MAX {
                 return Err(StoreError::TooLarge);
             }
-            let mut entries = Vec::with_capacity(found.len());
-            for entry in found {
-                let name = entry.key.strip_prefix(&self.prefix).and_then(|key| key.strip_prefix('/'));
-                let key = name.and_then(|name| StoreKey::new(name).ok()).filter(|key| key.folder() == folder.as_str());
-                if let Some(key) = key {
-                    entries.push((key, Self::entry(entry)?));
+            let mut list = BoundedList::new();
+            for found in found {
+                if let Some(key) = self.key_of(&found.key, folder) {
+                    let entry = self.entry(&key, found);
+                    list.push(key, entry);
                 }
             }
-            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-            Ok(entries)
+            Ok(list.sorted())
         })
     }
 

@@ -16,7 +16,10 @@ use tailcoat_config::{StoreAbilities, open_regular};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::{EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion};
+use super::{
+    BoundedList, EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey,
+    StoredVersion, ValueFlaw,
+};
 
 /// Threads that may wait for the file system. NFS may hang for ever.
 const THREADS_MAX: usize = 8;
@@ -32,6 +35,9 @@ const VERSIONS: &str = "@";
 
 /// Suffix of files that are being written.
 const TEMPORARY: &str = ".new";
+
+/// Version of a key that is a file of another program, where a folder of versions belongs.
+const NO_FOLDER: &str = "file";
 
 /// Directory as a store.
 #[derive(Debug)]
@@ -80,6 +86,12 @@ fn error_of(error: &io::Error) -> StoreError {
     }
 }
 
+/// True if a file of versions is none that an instance has written.
+fn is_foreign(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidData, InvalidInput, IsADirectory, PermissionDenied};
+    matches!(error.kind(), InvalidData | InvalidInput | IsADirectory | PermissionDenied)
+}
+
 impl SharedStore for DirectoryStore {
     fn abilities(&self) -> StoreAbilities {
         self.abilities
@@ -87,7 +99,7 @@ impl SharedStore for DirectoryStore {
 
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
         let key = key.clone();
-        self.run(move |files| files.get(&files.versions_of(&key)))
+        self.run(move |files| files.get(&key))
     }
 
     fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
@@ -95,6 +107,18 @@ impl SharedStore for DirectoryStore {
         let expected = match expect {
             Expectation::Any => None,
             Expectation::Absent => Some(0),
+            Expectation::Version(version) if version.0 == NO_FOLDER => {
+                return self.run(move |files| {
+                    match fs::remove_file(files.versions_of(&key)) {
+                        Ok(()) => {}
+                        // Another instance was first.
+                        Err(error) if error.kind() == ErrorKind::IsADirectory => return Ok(Put::Conflict),
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(error) => return Err(error),
+                    }
+                    files.put(&key, &value, Some(0))
+                });
+            }
             // No file has such a number, so that another engine's version conflicts.
             Expectation::Version(version) => Some(version.0.parse().unwrap_or(u64::MAX)),
         };
@@ -103,9 +127,13 @@ impl SharedStore for DirectoryStore {
 
     fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
         let key = key.clone();
-        self.run(move |files| match fs::remove_dir_all(files.versions_of(&key)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        self.run(move |files| {
+            let folder = files.versions_of(&key);
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(&folder),
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -169,25 +197,42 @@ impl Files {
         };
         let names = entries.map(|entry| Ok(entry?.file_name()));
         let names = names.collect::<io::Result<Vec<_>>>()?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect();
+        // Another program may have left `007` or `+7`.
+        let number = |name: &str| name.parse::<u64>().ok().filter(|number| number.to_string() == name);
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number(name.to_str()?)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    fn get(&self, folder: &Path) -> io::Result<Option<Entry>> {
+    fn get(&self, key: &StoreKey) -> io::Result<Option<Entry>> {
+        let (folder, bytes_max) = (self.versions_of(key), key.value_bytes_max().min(self.value_bytes_max));
         for _ in 0..ATTEMPTS_MAX {
-            let Some(number) = Self::numbers(folder)?.pop() else { return Ok(None) };
-            match open_regular(&folder.join(number.to_string())) {
+            let number = match Self::numbers(&folder) {
+                Ok(mut numbers) => numbers.pop(),
+                Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                    return Ok(Some(Entry::flawed(ValueFlaw::Foreign, StoredVersion(NO_FOLDER.to_owned()))));
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(number) = number else { return Ok(None) };
+            let version = StoredVersion(number.to_string());
+            let path = folder.join(&version.0);
+            match open_regular(&path) {
+                Ok(file) if file.metadata()?.len() > bytes_max as u64 => {
+                    return Ok(Some(Entry::flawed(ValueFlaw::TooLarge, version)));
+                }
                 Ok(file) => {
                     let mut value = Vec::new();
-                    let limit = self.value_bytes_max as u64;
-                    if file.take(limit + 1).read_to_end(&mut value)? as u64 > limit {
-                        return Err(ErrorKind::FileTooLarge.into());
-                    }
-                    return Ok(Some(Entry { value, version: StoredVersion(number.to_string()) }));
+                    file.take(bytes_max as u64 + 1).read_to_end(&mut value)?;
+                    return Ok(Some(Entry::new(value, version).within(bytes_max)));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(&path).is_ok() => {
+                    return Ok(Some(Entry::flawed(ValueFlaw::Foreign, version)));
                 }
                 // A newer version has replaced it since.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // Not a regular file, or another user's.
+                Err(error) if is_foreign(&error) => return Ok(Some(Entry::flawed(ValueFlaw::Foreign, version))),
                 Err(error) => return Err(error),
             }
         }
@@ -196,7 +241,10 @@ impl Files {
 
     fn put(&self, key: &StoreKey, value: &[u8], expected: Option<u64>) -> io::Result<Put> {
         let folder = self.versions_of(key);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        match DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && expected.is_some() => return Ok(Put::Conflict),
+            result => result?,
+        }
         let temporary = self.temporary();
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let linked = file.write_all(value).and_then(|()| file.sync_data()).and_then(|()| {
@@ -280,7 +328,14 @@ impl Files {
             }
         }
         names.sort_unstable();
-        let entry = |key: StoreKey| Ok(self.get(&self.versions_of(&key))?.map(|entry| (key, entry)));
-        names.into_iter().filter_map(|key| entry(key).transpose()).collect()
+        let mut list = BoundedList::new();
+        for key in names {
+            if list.is_full() {
+                list.push_unread(key);
+            } else if let Some(entry) = self.get(&key)? {
+                list.push(key, entry);
+            }
+        }
+        Ok(list.sorted())
     }
 }

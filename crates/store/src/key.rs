@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Longest key, in bytes.
-const KEY_BYTES_MAX: usize = 240;
+pub(super) const KEY_BYTES_MAX: usize = 240;
 
 /// Key of a value, such as `events/0000000000000001`: parts of letters, digits, `-`, `_` and `.`, separated by `/`. No
 /// engine reads it in another way.
@@ -45,6 +45,22 @@ impl StoreKey {
     /// Last part.
     pub fn name(&self) -> &str {
         self.0.rsplit_once('/').map_or(&self.0, |(_, name)| name)
+    }
+
+    /// Largest value of the key, in bytes, by its kind. No instance writes a larger one, and none reads one: a program that writes
+    /// to the store must not fill the memory of instances.
+    pub fn value_bytes_max(&self) -> usize {
+        match self.0.split('/').next().unwrap_or_default() {
+            "meta" | "tickets" | "leases" | "key-proof" => 16 << 10,
+            "members" | "orders" | "accounts" | "attempts" | "challenges" => 64 << 10,
+            "events" => 256 << 10,
+            "bans" => 512 << 10,
+            "certificates" => 1 << 20,
+            "lists" => 2 << 20,
+            "rollout" => 4 << 20,
+            // The limit of the engine.
+            _ => usize::MAX,
+        }
     }
 
     /// Folder of the key; the key itself if it has one part.

@@ -6,11 +6,11 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tailcoat_config::{KubernetesAccess, StoreAbilities, StoreConfig, tls_client_settings};
-use tailcoat_rest::{KubernetesClient, RestResponse};
+use tailcoat_rest::{KubernetesClient, RestError, RestResponse};
 
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, RESPONSE_BYTES_MAX, SharedStore, StoreError, StoreKey,
-    StoredVersion, s3, salt,
+    BoundedList, EngineTime, Entry, Expectation, LIST_MAX, LIST_RESPONSE_BYTES_MAX, Pending, Put, RESPONSE_BYTES_MAX,
+    SharedStore, StoreError, StoreKey, StoredVersion, ValueFlaw, s3, salt,
 };
 
 /// Folder of keys that are Leases.
@@ -18,6 +18,9 @@ const LEASES: &str = "leases";
 
 /// Entries of one page of a list.
 const PAGE: usize = 500;
+
+/// Entries of one page if more are too large together. A Secret has at most 1 MiB.
+const SMALL_PAGE: usize = 4;
 
 const LABEL: &str = "tailcoat.store/folder";
 const KEY: &str = "tailcoat.store/key";
@@ -111,16 +114,24 @@ impl KubernetesStore {
     }
 
     /// Key and entry of an object, unless it is another's.
-    fn entry(object: &Value) -> Result<Option<(StoreKey, Entry)>, StoreError> {
-        let wrong = || StoreError::Wrong("an object without value".to_owned());
+    fn entry(&self, object: &Value) -> Result<Option<(StoreKey, Entry)>, StoreError> {
         let metadata = &object["metadata"];
         let Some(key) = metadata["annotations"][KEY].as_str().and_then(|key| StoreKey::new(key).ok()) else {
             return Ok(None);
         };
+        let version = Self::version(object)?;
         let encoded = metadata["annotations"][VALUE].as_str().or_else(|| object["data"]["value"].as_str());
-        let value = Base64::decode_vec(encoded.unwrap_or_default()).map_err(|_| wrong())?;
-        let version = metadata["resourceVersion"].as_str().ok_or_else(wrong)?.to_owned();
-        Ok(Some((key, Entry { value, version: StoredVersion(version) })))
+        let entry = match Base64::decode_vec(encoded.unwrap_or_default()) {
+            Ok(value) => Entry::new(value, version).within(key.value_bytes_max().min(self.abilities.value_bytes_max)),
+            Err(_) => Entry::flawed(ValueFlaw::Foreign, version),
+        };
+        Ok(Some((key, entry)))
+    }
+
+    fn version(object: &Value) -> Result<StoredVersion, StoreError> {
+        let version = object["metadata"]["resourceVersion"].as_str();
+        let version = version.ok_or_else(|| StoreError::Wrong("no resource version".to_owned()))?;
+        Ok(StoredVersion(version.to_owned()))
     }
 
     fn parse(response: &RestResponse) -> Result<Value, StoreError> {
@@ -128,10 +139,7 @@ impl KubernetesStore {
     }
 
     fn done(response: &RestResponse) -> Result<Put, StoreError> {
-        let object = Self::parse(response)?;
-        let version = object["metadata"]["resourceVersion"].as_str();
-        let version = version.ok_or_else(|| StoreError::Wrong("no resource version".to_owned()))?;
-        Ok(Put::Done(StoredVersion(version.to_owned())))
+        Self::version(&Self::parse(response)?).map(Put::Done)
     }
 
     async fn create(&self, key: &StoreKey, value: &[u8]) -> Result<Put, StoreError> {
@@ -160,10 +168,13 @@ impl SharedStore for KubernetesStore {
             let response = self.send(Method::GET, &self.path_of(key), Bytes::new()).await?;
             match response.status {
                 StatusCode::NOT_FOUND => Ok(None),
-                StatusCode::OK => match Self::entry(&Self::parse(&response)?)? {
-                    Some((found, entry)) if found == *key => Ok(Some(entry)),
-                    _ => Err(StoreError::Wrong(format!("an object that is not of {key} has its name"))),
-                },
+                StatusCode::OK => {
+                    let object = Self::parse(&response)?;
+                    match self.entry(&object)? {
+                        Some((found, entry)) if found == *key => Ok(Some(entry)),
+                        _ => Ok(Some(Entry::flawed(ValueFlaw::Foreign, Self::version(&object)?))),
+                    }
+                }
                 _ => Err(StoreError::of_response(&response)),
             }
         })
@@ -206,29 +217,37 @@ impl SharedStore for KubernetesStore {
 
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
         Box::pin(async move {
-            let (mut entries, mut next) = (Vec::new(), String::new());
+            let (mut list, mut next, mut page) = (BoundedList::new(), String::new(), PAGE);
             loop {
                 let collection = self.collection(folder.as_str());
                 let label = self.label_of(folder.as_str());
                 // `=` and `/` of the selector must be encoded, and so may be those of the token.
                 let selector = LABEL.replace('/', "%2F");
-                let mut target = format!("{collection}?labelSelector={selector}%3D{label}&limit={PAGE}");
+                let mut target = format!("{collection}?labelSelector={selector}%3D{label}&limit={page}");
                 if !next.is_empty() {
                     target += &format!("&continue={next}");
                 }
-                let response = self.send(Method::GET, &target, Bytes::new()).await?;
+                let request = (Method::GET, target.as_str());
+                let response = match self.client.send_within(LIST_RESPONSE_BYTES_MAX, request, Bytes::new()).await {
+                    Err(RestError::TooLarge) if page == PAGE => {
+                        page = SMALL_PAGE;
+                        continue;
+                    }
+                    result => result?,
+                };
                 if response.status != StatusCode::OK {
                     return Err(StoreError::of_response(&response));
                 }
-                let list = Self::parse(&response)?;
-                for object in list["items"].as_array().into_iter().flatten() {
-                    let entry = Self::entry(object)?;
-                    entries.extend(entry.filter(|(key, _)| key.folder() == folder.as_str()));
+                let found = Self::parse(&response)?;
+                for object in found["items"].as_array().into_iter().flatten() {
+                    if let Some((key, entry)) = self.entry(object)?.filter(|(key, _)| key.folder() == folder.as_str()) {
+                        list.push(key, entry);
+                    }
                 }
-                if entries.len() > LIST_MAX {
+                if list.entries.len() > LIST_MAX {
                     return Err(StoreError::TooLarge);
                 }
-                let token = list["metadata"]["continue"].as_str().unwrap_or_default();
+                let token = found["metadata"]["continue"].as_str().unwrap_or_default();
                 let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=~".contains(&byte);
                 match token {
                     "" => break,
@@ -238,8 +257,7 @@ impl SharedStore for KubernetesStore {
                     token => next = token.to_owned(),
                 }
             }
-            entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-            Ok(entries)
+            Ok(list.sorted())
         })
     }
 

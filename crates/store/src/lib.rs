@@ -9,6 +9,8 @@ mod directory;
 mod key;
 mod kubernetes;
 mod measured;
+#[cfg(feature = "valkey")]
+mod resp_limit;
 mod s3;
 mod sealed;
 #[cfg(feature = "valkey")]
@@ -33,18 +35,27 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + S
 /// Largest number of entries of a list; further ones are an error.
 pub const LIST_MAX: usize = 20_000;
 
+/// Largest sum of the values of a list, in bytes. Further values are not read, and count as too large.
+pub const LIST_BYTES_MAX: usize = 8 << 20;
+
 /// Time after which the count of an instance that tells it no more is forgotten.
 pub const COUNT_TIME: Duration = Duration::from_secs(5);
 
-/// Largest response of an engine, in bytes, above the size of its value.
-const RESPONSE_BYTES_MAX: usize = 64 << 20;
+/// Largest response of an engine that is neither a value nor a list of values, in bytes.
+const RESPONSE_BYTES_MAX: usize = 4 << 20;
+
+/// Largest response of an engine with all values of a list, in bytes; each may have a third more as Base64.
+const LIST_RESPONSE_BYTES_MAX: usize = 2 * LIST_BYTES_MAX;
+
+/// Bytes that encryption adds to a value at most.
+const ENVELOPE_BYTES: usize = 64;
 
 /// Values by key.
 pub trait SharedStore: Send + Sync + fmt::Debug {
     /// Abilities of the engine.
     fn abilities(&self) -> StoreAbilities;
 
-    /// Value of a key.
+    /// Value of a key. A value that cannot be used has a [flaw](Entry::flaw); it is an error only if the engine says no more.
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>>;
 
     /// Sets the value of a key if it is as expected.
@@ -53,7 +64,7 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// Removes a key. Only for keys that are never set by [`Expectation::Version`], because a late writer may set them again.
     fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()>;
 
-    /// Entries below a folder of keys, in the order of keys.
+    /// Entries below a folder of keys, in the order of keys. Values that cannot be used do not affect the others.
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>>;
 
     /// Counts requests of many keys; returns the backlog of each in nanoseconds, by the engine's clock.
@@ -98,15 +109,90 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
 /// Value with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Value.
+    /// Value; empty if it has a flaw.
     pub value: Vec<u8>,
     /// Changes with each change of the value.
     pub version: StoredVersion,
+    /// Reason why the value cannot be used.
+    pub flaw: Option<ValueFlaw>,
+}
+
+/// Reason why a value cannot be used. A put with its version replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueFlaw {
+    /// Larger than any value of its kind.
+    TooLarge,
+    /// In a form that no instance writes.
+    Foreign,
+    /// Not encrypted with the `key-file` of this instance.
+    Unauthenticated,
 }
 
 /// Version of a value; no two changes of a key have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredVersion(pub String);
+
+impl Entry {
+    fn new(value: Vec<u8>, version: StoredVersion) -> Self {
+        Self { value, version, flaw: None }
+    }
+
+    fn flawed(flaw: ValueFlaw, version: StoredVersion) -> Self {
+        Self { value: Vec::new(), version, flaw: Some(flaw) }
+    }
+
+    /// This entry, or a flawed one if the value has more bytes than this.
+    fn within(self, bytes_max: usize) -> Self {
+        if self.value.len() > bytes_max { Self::flawed(ValueFlaw::TooLarge, self.version) } else { self }
+    }
+}
+
+impl fmt::Display for ValueFlaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLarge => "it is larger than any value of its kind",
+            Self::Foreign => "no instance writes such values",
+            Self::Unauthenticated => "it was not encrypted with this `key-file`",
+        })
+    }
+}
+
+/// Values of a list, of which the sum is bounded.
+struct BoundedList {
+    entries: Vec<(StoreKey, Entry)>,
+    bytes_left: usize,
+}
+
+impl BoundedList {
+    fn new() -> Self {
+        Self { entries: Vec::new(), bytes_left: LIST_BYTES_MAX }
+    }
+
+    /// True if no further value has a place.
+    fn is_full(&self) -> bool {
+        self.bytes_left == 0
+    }
+
+    fn push(&mut self, key: StoreKey, entry: Entry) {
+        let Some(bytes_left) = self.bytes_left.checked_sub(entry.value.len()) else {
+            // No smaller value after it is read either: the order of keys decides.
+            self.bytes_left = 0;
+            return self.push_unread(key);
+        };
+        self.bytes_left = bytes_left;
+        self.entries.push((key, entry));
+    }
+
+    /// Adds an entry that is not read.
+    fn push_unread(&mut self, key: StoreKey) {
+        self.entries.push((key, Entry::flawed(ValueFlaw::TooLarge, StoredVersion(String::new()))));
+    }
+
+    fn sorted(mut self) -> Vec<(StoreKey, Entry)> {
+        self.entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        self.entries
+    }
+}
 
 /// State of a key that a change needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +256,8 @@ pub enum StoreError {
     Busy(String),
     /// The response is not one of this engine.
     Wrong(String),
+    /// The engine works, but a value is none that this instance can use.
+    Unusable(String),
     /// A value or response is larger than its limit.
     TooLarge,
     /// The engine cannot do this.
@@ -185,7 +273,8 @@ impl StoreError {
             }
             Self::Denied(_) => "check `username` and `password-file`, and what this user may do",
             Self::Busy(_) => "give the engine more memory, disk or CPU time",
-            Self::Wrong(_) => "check `url`, and `key-file` on all instances; another program may use these keys",
+            Self::Wrong(_) => "check `url`; another program may use these keys",
+            Self::Unusable(_) => "check `key-file` on all instances; another program may use these keys",
             Self::TooLarge => "another program may use these keys; choose another prefix",
             Self::Unable => "share less, or use another engine",
         }
@@ -200,6 +289,7 @@ impl fmt::Display for StoreError {
             Self::Denied(reason) => write!(f, "the store denies access: {reason}"),
             Self::Busy(reason) => write!(f, "the store is busy: {reason}"),
             Self::Wrong(reason) => write!(f, "unexpected response of the store: {reason}"),
+            Self::Unusable(reason) => f.write_str(reason),
             Self::TooLarge => f.write_str("a value of the store is too large"),
             Self::Unable => f.write_str("the engine of the store cannot do this"),
         }
@@ -209,6 +299,11 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {}
 
 impl StoreError {
+    /// Error for a value with a flaw.
+    pub fn of_flaw(key: &StoreKey, flaw: ValueFlaw) -> Self {
+        Self::Unusable(format!("the value of {key} cannot be used: {flaw}"))
+    }
+
     /// Error for a status that the operation does not expect.
     fn of_response(response: &RestResponse) -> Self {
         let reason = response.excerpt();
@@ -251,6 +346,25 @@ fn salt<const COUNT: usize>() -> Result<[u8; COUNT], StoreError> {
 /// # Errors
 /// A file cannot be read, or this build lacks the engine.
 pub fn open(config: &StoreConfig) -> Result<Arc<Measured>, StoreError> {
+    open_for(config, Sharers::Instances)
+}
+
+/// Opens a store that no other instance uses.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_alone(config: &StoreConfig) -> Result<Arc<Measured>, StoreError> {
+    open_for(config, Sharers::None)
+}
+
+/// Other users of a store, which may have another secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharers {
+    None,
+    Instances,
+}
+
+fn open_for(config: &StoreConfig, sharers: Sharers) -> Result<Arc<Measured>, StoreError> {
     let wrong = |error: &dyn fmt::Display| StoreError::Wrong(error.to_string());
     let place = config.place.as_ref().ok_or_else(|| wrong(&"the store has no `url`"))?;
     let store: Box<dyn SharedStore> = match place {
@@ -271,7 +385,7 @@ pub fn open(config: &StoreConfig) -> Result<Arc<Measured>, StoreError> {
         None => store,
         Some(path) => {
             let secret = StoreConfig::read_secret(path).map_err(|error| wrong(&error))?;
-            Box::new(sealed::SealedStore::new(store, &secret)?)
+            Box::new(sealed::SealedStore::new(store, &secret, sharers)?)
         }
     };
     Ok(Arc::new(Measured::new(store, config.timeout)))

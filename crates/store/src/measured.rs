@@ -9,7 +9,8 @@ use tailcoat_config::StoreAbilities;
 use tokio::time::timeout;
 
 use super::{
-    EngineTime, Entry, Expectation, InstanceCount, LimitCharge, Pending, Put, SharedStore, StoreError, StoreKey,
+    ENVELOPE_BYTES, EngineTime, Entry, Expectation, InstanceCount, LimitCharge, Pending, Put, SharedStore, StoreError,
+    StoreKey,
 };
 
 /// Store whose operations have a time limit and are counted.
@@ -26,8 +27,11 @@ struct Counts {
     errors: AtomicU64,
     timeouts: AtomicU64,
     nanoseconds: AtomicU64,
+    unusable: AtomicU64,
     is_away: AtomicBool,
     answered: Mutex<Option<Instant>>,
+    /// First value that could not be used since the last [`Measured::take_unusable`].
+    noted: Mutex<Option<String>>,
 }
 
 /// Counts of operations since the start.
@@ -41,7 +45,9 @@ pub struct StoreCounts {
     pub timeouts: u64,
     /// Time of all operations.
     pub time: Duration,
-    /// True if the latest operation failed.
+    /// Values that could not be used, each time that they were read.
+    pub unusable: u64,
+    /// True if the latest operation failed. Values that cannot be used say nothing about the engine.
     pub is_away: bool,
     /// Time since the end of the latest operation that succeeded.
     pub age: Option<Duration>,
@@ -59,10 +65,25 @@ impl Measured {
             operations: read(&self.counts.operations),
             errors: read(&self.counts.errors),
             timeouts: read(&self.counts.timeouts),
+            unusable: read(&self.counts.unusable),
             time: Duration::from_nanos(read(&self.counts.nanoseconds)),
             is_away: self.counts.is_away.load(Ordering::Relaxed),
             age: (*self.answered()).map(|at| at.elapsed()),
         }
+    }
+
+    /// Description of a value that could not be used, if there was one since the last call.
+    pub fn take_unusable(&self) -> Option<String> {
+        self.noted().take()
+    }
+
+    fn on_unusable(&self, count: usize, describe: impl FnOnce() -> String) {
+        self.counts.unusable.fetch_add(count as u64, Ordering::Relaxed);
+        self.noted().get_or_insert_with(describe);
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Option<String>> {
+        self.counts.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -82,6 +103,10 @@ impl Measured {
             add(&self.counts.nanoseconds, start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX));
             add(&self.counts.errors, result.is_err().into());
             add(&self.counts.timeouts, matches!(result, Err(StoreError::TimedOut)).into());
+            if let Err(error @ StoreError::Unusable(_)) = &result {
+                self.on_unusable(1, || error.to_string());
+                return result;
+            }
             self.counts.is_away.store(result.is_err(), Ordering::Relaxed);
             if result.is_ok() {
                 *self.answered() = Some(Instant::now());
@@ -97,11 +122,18 @@ impl SharedStore for Measured {
     }
 
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
-        self.measure(self.store.get(key))
+        self.measure(async move {
+            let entry = self.store.get(key).await?;
+            if let Some(flaw) = entry.as_ref().and_then(|entry| entry.flaw) {
+                self.on_unusable(1, || StoreError::of_flaw(key, flaw).to_string());
+            }
+            Ok(entry)
+        })
     }
 
     fn put<'a>(&'a self, key: &'a StoreKey, value: &'a [u8], expect: Expectation<'a>) -> Pending<'a, Put> {
-        if value.len() > self.abilities().value_bytes_max {
+        let of_kind = key.value_bytes_max().saturating_sub(ENVELOPE_BYTES);
+        if value.len() > self.abilities().value_bytes_max.min(of_kind) {
             return Box::pin(async { Err(StoreError::TooLarge) });
         }
         self.measure(self.store.put(key, value, expect))
@@ -112,7 +144,14 @@ impl SharedStore for Measured {
     }
 
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
-        self.measure(self.store.list(folder))
+        self.measure(async move {
+            let entries = self.store.list(folder).await?;
+            let mut flawed = entries.iter().filter_map(|(key, entry)| Some((key, entry.flaw?)));
+            if let Some((key, flaw)) = flawed.next() {
+                self.on_unusable(1 + flawed.count(), || StoreError::of_flaw(key, flaw).to_string());
+            }
+            Ok(entries)
+        })
     }
 
     fn charge<'a>(&'a self, charges: &'a [LimitCharge]) -> Pending<'a, Vec<u64>> {

@@ -17,8 +17,8 @@ use tailcoat_rest::{RestClient, RestResponse, encoded};
 use time::OffsetDateTime;
 
 use super::{
-    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, SharedStore, StoreError, StoreKey, StoredVersion,
-    rest_client, salt,
+    BoundedList, EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, RESPONSE_BYTES_MAX, SharedStore, StoreError,
+    StoreKey, StoredVersion, ValueFlaw, rest_client, salt,
 };
 
 /// Random bytes at the start of each object. An ETag is a digest of the content, and each change needs a new version.
@@ -67,10 +67,35 @@ impl S3Store {
         })
     }
 
+    /// Reads an object up to one byte more than `bytes_max`, so that a larger one is found out before it is sent.
+    async fn read(&self, key: &StoreKey, bytes_max: usize) -> Result<RestResponse, StoreError> {
+        let range = HeaderValue::try_from(format!("bytes=0-{bytes_max}"));
+        let range = range.map_err(|error| StoreError::Wrong(error.to_string()))?;
+        let response_bytes_max = bytes_max.saturating_add(1).max(RESPONSE_BYTES_MAX);
+        let (path, range) = (self.path_of(key), Some((RANGE, range)));
+        let sent = self.send_within(response_bytes_max, (Method::GET, &path), &[], range, Bytes::new());
+        sent.await.map_err(|error| match error {
+            // The server does not know ranges.
+            StoreError::TooLarge => StoreError::of_flaw(key, ValueFlaw::TooLarge),
+            error => error,
+        })
+    }
+
     async fn send(
         &self,
         method: Method,
         path: &str,
+        query: &[(&str, &str)],
+        condition: Option<(HeaderName, HeaderValue)>,
+        content: Bytes,
+    ) -> Result<RestResponse, StoreError> {
+        self.send_within(RESPONSE_BYTES_MAX, (method, path), query, condition, content).await
+    }
+
+    async fn send_within(
+        &self,
+        response_bytes_max: usize,
+        (method, path): (Method, &str),
         query: &[(&str, &str)],
         condition: Option<(HeaderName, HeaderValue)>,
         content: Bytes,
@@ -87,7 +112,7 @@ impl S3Store {
             headers.insert(name, value);
         }
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        Ok(self.client.send(method, &target, headers, content).await?)
+        Ok(self.client.send_within(response_bytes_max, (method, &target), headers, content).await?)
     }
 
     /// Fields of a signed request (AWS Signature Version 4, "Create a signed AWS API request").
@@ -179,14 +204,21 @@ impl SharedStore for S3Store {
 
     fn get<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, Option<Entry>> {
         Box::pin(async move {
-            let response = self.send(Method::GET, &self.path_of(key), &[], None, Bytes::new()).await?;
+            let bytes_max = key.value_bytes_max().min(self.abilities.value_bytes_max);
+            let response = self.read(key, SALT_BYTES + bytes_max).await?;
             match response.status {
                 StatusCode::NOT_FOUND => Ok(None),
-                StatusCode::OK => {
+                StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
                     let version = version_of(&response.headers)?;
-                    let value = response.content.get(SALT_BYTES..);
-                    let value = value.ok_or_else(|| StoreError::Wrong(format!("the object of {key} is too short")))?;
-                    Ok(Some(Entry { value: value.to_vec(), version }))
+                    Ok(Some(match response.content.get(SALT_BYTES..) {
+                        Some(value) => Entry::new(value.to_vec(), version).within(bytes_max),
+                        None => Entry::flawed(ValueFlaw::Foreign, version),
+                    }))
+                }
+                // An empty object has no range.
+                StatusCode::RANGE_NOT_SATISFIABLE => {
+                    let response = self.send(Method::HEAD, &self.path_of(key), &[], None, Bytes::new()).await?;
+                    Ok(Some(Entry::flawed(ValueFlaw::Foreign, version_of(&response.headers)?)))
                 }
                 _ => Err(StoreError::of_response(&response)),
             }
@@ -253,23 +285,30 @@ impl SharedStore for S3Store {
                 }
             }
             keys.sort_unstable();
-            let mut entries = Vec::with_capacity(keys.len());
+            let mut list = BoundedList::new();
             for key in keys {
-                // Removed since, if absent.
-                if let Some(entry) = self.get(&key).await? {
-                    entries.push((key, entry));
+                if list.is_full() {
+                    list.push_unread(key);
+                    continue;
+                }
+                match self.get(&key).await {
+                    Ok(Some(entry)) => list.push(key, entry),
+                    // Removed since.
+                    Ok(None) => {}
+                    Err(StoreError::Unusable(_)) => list.push_unread(key),
+                    Err(error) => return Err(error),
                 }
             }
-            Ok(entries)
+            Ok(list.sorted())
         })
     }
 
     fn get_blob<'a>(&'a self, key: &'a StoreKey, bytes_max: usize) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            // One byte more, so that a larger value is found out before it is sent.
-            let range = HeaderValue::try_from(format!("bytes=0-{bytes_max}"));
-            let range = range.map_err(|error| StoreError::Wrong(error.to_string()))?;
-            let response = self.send(Method::GET, &self.path_of(key), &[], Some((RANGE, range)), Bytes::new()).await?;
+            let response = match self.read(key, bytes_max).await {
+                Err(StoreError::Unusable(_)) => return Err(StoreError::TooLarge),
+                result => result?,
+            };
             match response.status {
                 // An empty object has no range.
                 StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => Ok(None),
@@ -301,7 +340,8 @@ impl SharedStore for S3Store {
     fn time(&self) -> Pending<'_, Option<EngineTime>> {
         Box::pin(async move {
             let path = format!("{}time", self.path);
-            let response = self.send(Method::GET, &path, &[], None, Bytes::new()).await?;
+            // No object has this name; the response has a date all the same.
+            let response = self.send(Method::HEAD, &path, &[], None, Bytes::new()).await?;
             Ok(time_of(&response.headers))
         })
     }

@@ -2,6 +2,7 @@
 //! and sets. Each folder has a set of its keys, because a search of all keys of a shared server is slow.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -12,12 +13,16 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value,
 };
-use tailcoat_config::{StoreAbilities, StoreConfig, ValkeyPlace, ValkeyTopology};
+use tailcoat_config::{StoreAbilities, StoreConfig, ValkeyPlace, ValkeyTopology, tls_client_settings};
+use tailcoat_rest::{TlsConnector, connect};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
+use super::key::KEY_BYTES_MAX;
+use super::resp_limit::LimitedReplies;
 use super::{
-    COUNT_TIME, EngineTime, Entry, Expectation, InstanceCount, LIST_MAX, LimitCharge, Pending, Put, SharedStore,
-    StoreError, StoreKey, StoredVersion, salt,
+    BoundedList, COUNT_TIME, EngineTime, Entry, Expectation, InstanceCount, LIST_MAX, LimitCharge, Pending, Put,
+    SharedStore, StoreError, StoreKey, StoredVersion, ValueFlaw, salt,
 };
 
 /// Start of all keys.
@@ -26,25 +31,50 @@ const PREFIX: &str = "tailcoat:";
 /// Longest version, in bytes. A longer one is another program's.
 const VERSION_BYTES_MAX: usize = 100;
 
-/// Returns version and value; nothing if they are too large, so that they are not sent.
-const GET: &str = "if redis.call('HSTRLEN', KEYS[1], 'd') > tonumber(ARGV[1]) \
-                   or redis.call('HSTRLEN', KEYS[1], 'v') > tonumber(ARGV[2]) then return false end \
-                   return redis.call('HMGET', KEYS[1], 'v', 'd')";
+/// Version of a value that is not in the form of [`PUT`].
+const FOREIGN: &str = "?";
 
-/// Returns the members of a set; nothing if they are too many.
-const MEMBERS: &str = "if redis.call('SCARD', KEYS[1]) > tonumber(ARGV[1]) then return false end \
-                       return redis.call('SMEMBERS', KEYS[1])";
+/// Returns version and value; the version alone if the value is too large or in another form, so that it is not sent. Arguments:
+/// most bytes of a value and of a version.
+const GET: &str = "local t = redis.call('TYPE', KEYS[1]).ok \
+                   if t == 'none' then return {} end \
+                   if t ~= 'hash' or redis.call('HEXISTS', KEYS[1], 'v') == 0 \
+                   or redis.call('HSTRLEN', KEYS[1], 'v') > tonumber(ARGV[2]) then return {'?'} end \
+                   local v = redis.call('HGET', KEYS[1], 'v') \
+                   if redis.call('HEXISTS', KEYS[1], 'd') == 0 then return {'?'} end \
+                   if redis.call('HSTRLEN', KEYS[1], 'd') > tonumber(ARGV[1]) then return {v} end \
+                   return {v, redis.call('HGET', KEYS[1], 'd')}";
 
-/// Sets a key if its version is as expected: `*` any, `-` none. Arguments: expected version, new version, value.
-const PUT: &str = "local v = redis.call('HGET', KEYS[1], 'v') \
-                   if ARGV[1] == '-' then if v then return 0 end \
-                   elseif ARGV[1] ~= '*' and v ~= ARGV[1] then return 0 end \
+/// Returns the members of a set, without those that are no keys; nothing if they are too many. Arguments: most members, and most
+/// bytes of one.
+const MEMBERS: &str = "local t = redis.call('TYPE', KEYS[1]).ok \
+                       if t ~= 'set' then return {} end \
+                       if redis.call('SCARD', KEYS[1]) > tonumber(ARGV[1]) then return false end \
+                       local all = {} for _, m in ipairs(redis.call('SMEMBERS', KEYS[1])) do \
+                       if #m <= tonumber(ARGV[2]) then all[#all + 1] = m end end \
+                       return all";
+
+/// Adds a member to a set. Replaces a value of another type.
+const ADD: &str = "local t = redis.call('TYPE', KEYS[1]).ok \
+                   if t ~= 'set' and t ~= 'none' then redis.call('DEL', KEYS[1]) end \
+                   return redis.call('SADD', KEYS[1], ARGV[1])";
+
+/// Sets a key if its version is as expected: `*` any, `-` none, `?` a value in another form. Arguments: expected version, new
+/// version, value, and most bytes of a version.
+const PUT: &str = "local t = redis.call('TYPE', KEYS[1]).ok local v = false; \
+                   if t == 'hash' and redis.call('HEXISTS', KEYS[1], 'v') == 1 and redis.call('HEXISTS', KEYS[1], 'd') == 1 \
+                   and redis.call('HSTRLEN', KEYS[1], 'v') <= tonumber(ARGV[4]) then v = redis.call('HGET', KEYS[1], 'v'); \
+                   elseif t ~= 'none' then v = '?' end \
+                   if ARGV[1] == '-' then if v then return 0 end; \
+                   elseif ARGV[1] ~= '*' and v ~= ARGV[1] then return 0 end; \
+                   if v == '?' then redis.call('DEL', KEYS[1]) end \
                    redis.call('HSET', KEYS[1], 'v', ARGV[2], 'd', ARGV[3]) return 1";
 
 /// Adds costs to a backlog that shrinks with the server's time (GCRA). Arguments: cost and largest backlog, in
-/// microseconds. Returns the backlog.
+/// microseconds. Returns the backlog. A value that is no number counts as none.
 const CHARGE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
-                      local full = tonumber(redis.call('GET', KEYS[1]) or '0') \
+                      local known = redis.pcall('GET', KEYS[1]) if type(known) ~= 'string' then known = '0' end \
+                      local full = tonumber(known) or 0 if full ~= full then full = 0 end \
                       if full < now then full = now end \
                       full = math.min(full + ARGV[1], now + ARGV[2]) \
                       local left = full - now \
@@ -52,8 +82,10 @@ const CHARGE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + 
                       return string.format('%.0f', left)";
 
 /// Replaces the count of an instance, and adds those of others. Arguments: instance, count, and time in milliseconds after
-/// which it is forgotten, by the server's time. A key that all instances have left expires.
+/// which it is forgotten, by the server's time, and most instances. A key that all instances have left expires.
 const COUNT: &str = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000) \
+                     if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HLEN', KEYS[1]) > tonumber(ARGV[4]) \
+                     then redis.call('DEL', KEYS[1]) end \
                      if ARGV[2] == '0' then redis.call('HDEL', KEYS[1], ARGV[1]) else \
                      redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', now + ARGV[3])) \
                      redis.call('PEXPIRE', KEYS[1], ARGV[3]) end \
@@ -68,6 +100,8 @@ const COUNT: &str = "local t = redis.call('TIME') local now = t[1] * 1000 + math
 pub(super) struct ValkeyStore {
     client: AnyClient,
     connection: Mutex<Option<Connection>>,
+    /// TLS to one server; a cluster has that of the library.
+    tls: Option<TlsConnector>,
     place: String,
     abilities: StoreAbilities,
     timeout: Duration,
@@ -83,8 +117,21 @@ enum AnyClient {
 /// Connection that many operations share.
 #[derive(Clone)]
 enum Connection {
-    Single(MultiplexedConnection),
+    Single {
+        connection: MultiplexedConnection,
+        /// Task that reads its replies, as long as the connection is used.
+        _replies: Arc<ReplyTask>,
+    },
     Cluster(ClusterConnection),
+}
+
+/// Task that reads replies. Dropping it ends the task, also one of a server that never ends its reply.
+struct ReplyTask(JoinHandle<()>);
+
+impl Drop for ReplyTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl ValkeyStore {
@@ -148,9 +195,11 @@ impl ValkeyStore {
                 AnyClient::Cluster(builder.build().map_err(|error| error_of(&error))?)
             }
         };
+        let tls = place.is_tls.then(|| tls_client_settings(config.authorities.as_deref())).transpose();
+        let tls = tls.map_err(StoreError::Wrong)?.map(TlsConnector::from);
         let timeout = config.timeout;
         let place = config.place.as_ref().map(ToString::to_string).unwrap_or_default();
-        Ok(Self { client, connection: Mutex::default(), place, abilities, timeout })
+        Ok(Self { client, connection: Mutex::default(), tls, place, abilities, timeout })
     }
 
     /// Connection for an operation; a new one after an error.
@@ -159,27 +208,40 @@ impl ValkeyStore {
         if let Some(connection) = &*known {
             return Ok(connection.clone());
         }
-        let settings = || {
-            let limit = Some(self.timeout);
-            AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit)
-        };
         let connection = match &self.client {
-            AnyClient::Standalone(client) => {
-                Connection::Single(client.get_multiplexed_async_connection_with_config(&settings()).await?)
-            }
+            AnyClient::Standalone(client) => self.connect(client).await?,
             AnyClient::Sentinel(client) => {
-                let mut client = client.lock().await;
-                Connection::Single(client.get_async_connection_with_config(&settings()).await?)
+                let primary = client.lock().await.async_get_client().await?;
+                self.connect(&primary).await?
             }
             AnyClient::Cluster(client) => Connection::Cluster(client.get_async_connection().await?),
         };
         Ok(known.insert(connection).clone())
     }
 
+    /// Connects to the server of a client. The library would not limit its replies.
+    async fn connect(&self, client: &Client) -> RedisResult<Connection> {
+        let info = client.get_connection_info();
+        let (host, port) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host, *port),
+            _ => return Err(RedisError::from((ErrorKind::InvalidClientConfig, "neither a name nor an address"))),
+        };
+        let limit = Some(self.timeout);
+        let settings = AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+        let connection = async {
+            let stream = LimitedReplies::new(connect(host, port, self.tls.as_ref()).await?);
+            let (connection, driver) =
+                MultiplexedConnection::new_with_config(info.redis_settings(), stream, settings).await?;
+            Ok(Connection::Single { connection, _replies: Arc::new(ReplyTask(tokio::spawn(driver))) })
+        };
+        let in_time = tokio::time::timeout(self.timeout, connection).await;
+        in_time.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+    }
+
     async fn query(&self, command: &Cmd) -> Result<Value, StoreError> {
         let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
         let result = match &mut connection {
-            Connection::Single(connection) => connection.req_packed_command(command).await,
+            Connection::Single { connection, .. } => connection.req_packed_command(command).await,
             Connection::Cluster(connection) => connection.req_packed_command(command).await,
         };
         match result.and_then(Value::extract_error) {
@@ -205,7 +267,7 @@ impl ValkeyStore {
             let mut connection = self.connection().await.map_err(|error| error_of(&error))?;
             waiting.spawn(async move {
                 let result = match &mut connection {
-                    Connection::Single(connection) => connection.req_packed_command(&command).await,
+                    Connection::Single { connection, .. } => connection.req_packed_command(&command).await,
                     Connection::Cluster(connection) => connection.req_packed_command(&command).await,
                 };
                 (index, result.and_then(Value::extract_error))
@@ -229,20 +291,26 @@ impl ValkeyStore {
 
     async fn read(&self, key: &StoreKey) -> Result<Option<Entry>, StoreError> {
         let mut command = redis::cmd("EVAL");
-        command.arg(GET).arg(1).arg(name_of(key)).arg(self.abilities.value_bytes_max).arg(VERSION_BYTES_MAX);
-        match self.query(&command).await? {
-            Value::Nil => Err(StoreError::TooLarge),
-            Value::Array(found) => match found.as_slice() {
-                [Value::Nil, Value::Nil] => Ok(None),
-                [Value::BulkString(version), Value::BulkString(value)] => {
-                    let version = StoredVersion(String::from_utf8_lossy(version).into_owned());
-                    Ok(Some(Entry { value: value.clone(), version }))
-                }
-                _ => Err(StoreError::Wrong(format!("{key} is not a value of tailcoat"))),
-            },
-            _ => Err(StoreError::Wrong(format!("{key} is not a value of tailcoat"))),
+        let value_bytes_max = key.value_bytes_max().min(self.abilities.value_bytes_max);
+        command.arg(GET).arg(1).arg(name_of(key)).arg(value_bytes_max).arg(VERSION_BYTES_MAX);
+        let Value::Array(found) = self.query(&command).await? else { return Err(wrong_reply()) };
+        let version_of = |version: &[u8]| StoredVersion(String::from_utf8_lossy(version).into_owned());
+        match found.as_slice() {
+            [] => Ok(None),
+            [Value::BulkString(version)] if version == FOREIGN.as_bytes() => {
+                Ok(Some(Entry::flawed(ValueFlaw::Foreign, version_of(version))))
+            }
+            [Value::BulkString(version)] => Ok(Some(Entry::flawed(ValueFlaw::TooLarge, version_of(version)))),
+            [Value::BulkString(version), Value::BulkString(value)] => {
+                Ok(Some(Entry::new(value.clone(), version_of(version)).within(value_bytes_max)))
+            }
+            _ => Err(wrong_reply()),
         }
     }
+}
+
+fn wrong_reply() -> StoreError {
+    StoreError::Wrong("a reply of another form than the script's".to_owned())
 }
 
 /// Name of a key. Braces would choose a slot of a cluster; keys have none.
@@ -298,12 +366,12 @@ impl SharedStore for ValkeyStore {
             };
             if !matches!(expect, Expectation::Version(_)) {
                 // First, so that no key is missing in lists.
-                let mut index = redis::cmd("SADD");
-                index.arg(index_of(key.folder())).arg(key.as_str());
+                let mut index = redis::cmd("EVAL");
+                index.arg(ADD).arg(1).arg(index_of(key.folder())).arg(key.as_str());
                 self.query(&index).await?;
             }
             let mut command = redis::cmd("EVAL");
-            command.arg(PUT).arg(1).arg(name_of(key)).arg(expected).arg(&version).arg(value);
+            command.arg(PUT).arg(1).arg(name_of(key)).arg(expected).arg(&version).arg(value).arg(VERSION_BYTES_MAX);
             match self.query(&command).await? {
                 Value::Int(1) => Ok(Put::Done(StoredVersion(version))),
                 Value::Int(0) => Ok(Put::Conflict),
@@ -315,29 +383,36 @@ impl SharedStore for ValkeyStore {
     fn delete<'a>(&'a self, key: &'a StoreKey) -> Pending<'a, ()> {
         Box::pin(async move {
             self.query(redis::cmd("DEL").arg(name_of(key))).await?;
-            self.query(redis::cmd("SREM").arg(index_of(key.folder())).arg(key.as_str())).await.map(|_| ())
+            match self.query(redis::cmd("SREM").arg(index_of(key.folder())).arg(key.as_str())).await {
+                // The next put replaces a value of another type.
+                Ok(_) | Err(StoreError::Wrong(_)) => Ok(()),
+                Err(error) => Err(error),
+            }
         })
     }
 
     fn list<'a>(&'a self, folder: &'a StoreKey) -> Pending<'a, Vec<(StoreKey, Entry)>> {
         Box::pin(async move {
             let mut command = redis::cmd("EVAL");
-            command.arg(MEMBERS).arg(1).arg(index_of(folder.as_str())).arg(LIST_MAX);
+            command.arg(MEMBERS).arg(1).arg(index_of(folder.as_str())).arg(LIST_MAX).arg(KEY_BYTES_MAX);
             let found = self.query(&command).await?;
             if found == Value::Nil {
                 return Err(StoreError::TooLarge);
             }
             let names: Vec<String> =
                 redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
-            let mut keys: Vec<StoreKey> = names.into_iter().filter_map(|name| StoreKey::new(name).ok()).collect();
+            let keys = names.into_iter().filter_map(|name| StoreKey::new(name).ok());
+            let mut keys: Vec<StoreKey> = keys.filter(|key| key.folder() == folder.as_str()).collect();
             keys.sort_unstable();
-            let mut entries = Vec::with_capacity(keys.len());
+            let mut list = BoundedList::new();
             for key in keys {
-                if let Some(entry) = self.read(&key).await? {
-                    entries.push((key, entry));
+                if list.is_full() {
+                    list.push_unread(key);
+                } else if let Some(entry) = self.read(&key).await? {
+                    list.push(key, entry);
                 }
             }
-            Ok(entries)
+            Ok(list.sorted())
         })
     }
 
@@ -365,7 +440,7 @@ impl SharedStore for ValkeyStore {
             let command = |count: &InstanceCount| {
                 let mut command = redis::cmd("EVAL");
                 command.arg(COUNT).arg(1).arg(format!("{PREFIX}counts/{:016x}", count.key));
-                command.arg(instance).arg(count.count).arg(COUNT_TIME.as_millis().to_string());
+                command.arg(instance).arg(count.count).arg(COUNT_TIME.as_millis().to_string()).arg(LIST_MAX);
                 command
             };
             let others = |value| match value {
@@ -409,7 +484,8 @@ impl SharedStore for ValkeyStore {
             let found = self.query(&redis::cmd("TIME")).await?;
             let (seconds, microseconds): (u64, u64) =
                 redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
-            Ok(Some(EngineTime { unix_ms: seconds * 1_000 + microseconds / 1_000, accuracy_ms: 1 }))
+            let unix_ms = seconds.saturating_mul(1_000).saturating_add(microseconds / 1_000);
+            Ok(Some(EngineTime { unix_ms, accuracy_ms: 1 }))
         })
     }
 }

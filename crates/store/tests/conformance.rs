@@ -23,8 +23,8 @@ use tailcoat_config::{StoreConfig, StoreEndpoint, StorePlace};
 #[cfg(feature = "valkey")]
 use tailcoat_config::{ValkeyPlace, ValkeyTopology};
 use tailcoat_store::{
-    COUNT_TIME, Expectation, InstanceCount, LimitCharge, Measured, Put, SharedStore, StoreError, StoreKey,
-    StoredVersion, open,
+    COUNT_TIME, Expectation, InstanceCount, LIST_BYTES_MAX, LimitCharge, Measured, Put, SharedStore, StoreError,
+    StoreKey, StoredVersion, ValueFlaw, open,
 };
 use tempfile::TempDir;
 
@@ -143,6 +143,7 @@ async fn check(store: &Arc<Measured>) {
     let counts = store.share_counts("one", &[InstanceCount { key: 1, count: 2 }]).await;
     assert_eq!(counts, if store.abilities().has_counters { Ok(vec![0]) } else { Err(StoreError::Unable) });
     check_blobs(store).await;
+    check_large_lists(store).await;
 }
 
 /// Values that may vanish: cached responses.
@@ -229,6 +230,49 @@ fn directory() {
     assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().ends_with(".new")));
 }
 
+/// Files of another program where a directory has its versions.
+#[test]
+fn a_directory_with_files_of_another_program() {
+    let directory = TempDir::new().unwrap();
+    let store = open(&config(StorePlace::Directory(directory.path().to_owned()))).unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for folder in ["events/1@", "events/2@", "events/3@", "events/4@/7", "members/b@"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    std::fs::write(at("events/1@/1"), vec![0; 300 << 10]).unwrap();
+    std::os::unix::fs::symlink("/nowhere", at("events/2@/1")).unwrap();
+    std::fs::write(at("events/3@/007"), "garbage").unwrap();
+    std::fs::write(at("events/5@"), "garbage").unwrap();
+    std::fs::write(at("members/b@/1"), vec![0; 65 << 10]).unwrap();
+    run(async {
+        for (name, flaw) in [
+            ("events/1", Some(ValueFlaw::TooLarge)),
+            ("events/2", Some(ValueFlaw::Foreign)),
+            ("events/3", None),
+            ("events/4", Some(ValueFlaw::Foreign)),
+            ("events/5", Some(ValueFlaw::Foreign)),
+        ] {
+            let entry = store.get(&key(name)).await.unwrap();
+            assert_eq!(entry.as_ref().and_then(|entry| entry.flaw), flaw, "{name}");
+            let expect = match &entry {
+                Some(entry) => {
+                    let put = store.put(&key(name), b"1", Expectation::Absent).await.unwrap();
+                    assert_eq!(put, Put::Conflict, "{name}");
+                    Expectation::Version(&entry.version)
+                }
+                None => Expectation::Absent,
+            };
+            assert!(matches!(store.put(&key(name), b"new", expect).await.unwrap(), Put::Done(_)), "{name}");
+            assert_eq!(store.get(&key(name)).await.unwrap().unwrap().value, b"new", "{name}");
+        }
+        store.put(&key("members/a"), b"1", Expectation::Any).await.unwrap();
+        store.put(&key("members/c"), b"1", Expectation::Any).await.unwrap();
+        let members = store.list(&key("members")).await.unwrap();
+        let flaws: Vec<_> = members.iter().map(|(_, entry)| entry.flaw).collect();
+        assert_eq!(flaws, [None, Some(ValueFlaw::TooLarge), None]);
+    });
+}
+
 #[test]
 fn a_directory_with_encrypted_values() {
     let directory = TempDir::new().unwrap();
@@ -253,10 +297,43 @@ fn a_directory_with_encrypted_values() {
         plain.put(&key("changed"), &changed, Expectation::Any).await.unwrap();
         plain.put(&key("forged"), b"purge", Expectation::Any).await.unwrap();
         for name in ["moved", "changed", "forged"] {
-            assert!(matches!(store.get(&key(name)).await, Err(StoreError::Wrong(_))), "{name}");
+            let entry = store.get(&key(name)).await.unwrap().unwrap();
+            assert_eq!((entry.flaw, entry.value.len()), (Some(ValueFlaw::Unauthenticated), 0), "{name}");
+            // This secret has decrypted the proof, so the value may be replaced.
+            let put = store.put(&key(name), b"new", Expectation::Version(&entry.version)).await.unwrap();
+            assert!(matches!(put, Put::Done(_)), "{name}");
+            assert_eq!(store.get(&key(name)).await.unwrap().unwrap().value, b"new", "{name}");
         }
+        // One value of another program among others of a list.
+        store.put(&key("listed/a"), b"a", Expectation::Any).await.unwrap();
+        plain.put(&key("listed/b"), b"b", Expectation::Any).await.unwrap();
+        store.put(&key("listed/c"), b"c", Expectation::Any).await.unwrap();
+        let listed = store.list(&key("listed")).await.unwrap();
+        let values: Vec<&[u8]> = listed.iter().map(|(_, entry)| entry.value.as_slice()).collect();
+        assert_eq!(values, [&b"a"[..], b"", b"c"]);
+        assert_eq!(listed[1].1.flaw, Some(ValueFlaw::Unauthenticated));
+        // An instance with another secret reads nothing, writes nothing, and counts nothing.
         let other = open(&secret("other", &"o".repeat(40))).unwrap();
-        assert!(matches!(other.get(&key("secret")).await, Err(StoreError::Wrong(_))));
+        assert!(matches!(other.get(&key("secret")).await, Err(StoreError::Unusable(_))));
+        assert!(matches!(other.put(&key("secret"), b"1", Expectation::Any).await, Err(StoreError::Unusable(_))));
+        let charge = [LimitCharge { key: 7, cost_ns: 1, backlog_ns_max: 1 }];
+        assert!(matches!(other.charge(&charge).await, Err(StoreError::Unusable(_))));
+        assert!(matches!(
+            other.share_counts("other", &[InstanceCount { key: 7, count: 1 }]).await,
+            Err(StoreError::Unusable(_))
+        ));
+        assert_eq!(store.get(&key("secret")).await.unwrap().unwrap().value, b"private key");
+        assert!(other.counts().unusable >= 3 && other.take_unusable().is_some() && !other.counts().is_away);
+        // One that has the secret restores the proof.
+        plain.put(&key("key-proof"), b"garbage", Expectation::Any).await.unwrap();
+        let late = open(&with_key).unwrap();
+        assert!(matches!(late.put(&key("a"), b"1", Expectation::Any).await, Err(StoreError::Unusable(_))));
+        let begun = Instant::now();
+        while late.charge(&charge).await != Err(StoreError::Unable) {
+            assert!(begun.elapsed() < PATIENCE, "the proof is restored");
+            assert_eq!(store.charge(&charge).await, Err(StoreError::Unable));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     });
     assert!(open(&secret("short", "short")).is_err());
 }
@@ -340,7 +417,7 @@ fn sealed_responses_of_valkey() {
         }
         assert_eq!(results.iter().filter(|result| matches!(result, Ok(Some(_)))).count(), 1, "{results:?}");
         assert_eq!(
-            results.iter().filter(|result| matches!(result, Err(StoreError::Wrong(_)))).count(),
+            results.iter().filter(|result| matches!(result, Err(StoreError::Unusable(_)))).count(),
             1,
             "{results:?}"
         );
@@ -444,7 +521,7 @@ fn a_full_valkey() {
     });
 }
 
-/// Keys that another program has set, with another type.
+/// Keys that another program has set: too large, or with another type. They are replaced by their version, and lists go on.
 #[cfg(feature = "valkey")]
 #[test]
 fn values_of_another_program_in_valkey() {
@@ -453,29 +530,74 @@ fn values_of_another_program_in_valkey() {
     let store = open(&config(valkey_place(port, ValkeyTopology::Standalone))).unwrap();
     run(async {
         wait_until_it_works(&store).await;
+        store.put(&key("members/b"), b"good", Expectation::Any).await.unwrap();
         for command in [
             "SET tailcoat:text 1",
             "HSET tailcoat:half v 1",
             "SET tailcoat:folder/* 1",
             "SET tailcoat:limits/0000000000000007 garbage",
+            "SADD tailcoat:limits/0000000000000008 garbage",
+            "SET tailcoat:counts/0000000000000007 garbage",
             "EVAL \"return redis.call('HSET', KEYS[1], 'v', '1', 'd', string.rep('x', 20000000))\" 1 tailcoat:huge",
+            "EVAL \"return redis.call('HSET', KEYS[1], 'v', '1', 'd', string.rep('x', 65537))\" 1 tailcoat:members/a",
             "EVAL \"return redis.call('HSET', KEYS[1], 'v', string.rep('x', 101), 'd', '')\" 1 tailcoat:long",
+            "EVAL \"return redis.call('SADD', KEYS[1], 'members/a', 'members/c', string.rep('x', 20000000))\" 1 tailcoat:members/*",
+            "SET tailcoat:members/c 1",
             "EVAL \"for i = 1, 20001 do redis.call('SADD', KEYS[1], 'many/' .. i) end return 1\" 1 tailcoat:many/*",
         ] {
             assert!(engines::say(port, command).is_some_and(|reply| !reply.starts_with('-')), "{command}");
         }
-        for name in ["text", "half"] {
-            assert!(matches!(store.get(&key(name)).await, Err(StoreError::Wrong(_))), "{name}");
+        for (name, flaw) in [
+            ("text", ValueFlaw::Foreign),
+            ("half", ValueFlaw::Foreign),
+            // Too much of a value or a version is not even sent.
+            ("huge", ValueFlaw::TooLarge),
+            ("long", ValueFlaw::Foreign),
+        ] {
+            let entry = store.get(&key(name)).await.unwrap().unwrap();
+            assert_eq!(entry.flaw, Some(flaw), "{name}");
+            assert_eq!(store.put(&key(name), b"1", Expectation::Absent).await.unwrap(), Put::Conflict, "{name}");
+            let put = store.put(&key(name), b"1", Expectation::Version(&entry.version)).await.unwrap();
+            assert!(matches!(put, Put::Done(_)), "{name}");
+            assert_eq!(store.get(&key(name)).await.unwrap().unwrap().value, b"1", "{name}");
         }
-        assert!(matches!(store.list(&key("folder")).await, Err(StoreError::Wrong(_))));
-        // Too much of a value, a version or a list is not even sent.
-        for name in ["huge", "long"] {
-            assert_eq!(store.get(&key(name)).await, Err(StoreError::TooLarge), "{name}");
-        }
+        let members = store.list(&key("members")).await.unwrap();
+        let flaws: Vec<_> = members.iter().map(|(key, entry)| (key.as_str(), entry.flaw)).collect();
+        let (large, foreign) = (Some(ValueFlaw::TooLarge), Some(ValueFlaw::Foreign));
+        assert_eq!(flaws, [("members/a", large), ("members/b", None), ("members/c", foreign)]);
+        assert_eq!(store.list(&key("folder")).await.unwrap(), []);
+        store.put(&key("folder/a"), b"1", Expectation::Absent).await.unwrap();
+        assert_eq!(store.list(&key("folder")).await.unwrap().len(), 1);
         assert_eq!(store.list(&key("many")).await, Err(StoreError::TooLarge));
-        let charge = [LimitCharge { key: 7, cost_ns: 1_000, backlog_ns_max: 1_000_000 }];
-        assert!(matches!(store.charge(&charge).await, Err(StoreError::Wrong(_))));
+        // Counts of another program count as none.
+        for number in [7, 8] {
+            let charge = [LimitCharge { key: number, cost_ns: 1_000, backlog_ns_max: 1_000_000 }];
+            assert!(store.charge(&charge).await.is_ok_and(|backlogs| backlogs.len() == 1), "{number}");
+        }
+        let counts = [InstanceCount { key: 7, count: 2 }];
+        assert_eq!(store.share_counts("one", &counts).await.unwrap(), [0]);
+        assert_eq!(store.share_counts("two", &counts).await.unwrap(), [2]);
+        assert!(store.counts().unusable >= 6 && !store.counts().is_away, "{:?}", store.counts());
     });
+}
+
+/// A list of values that are too large together: the first are read, and no memory is taken for the rest.
+async fn check_large_lists(store: &Measured) {
+    let value = vec![b'x'; 200 << 10];
+    for number in 0..60 {
+        store.put(&key(&format!("heap/{number:02}")), &value, Expectation::Any).await.unwrap();
+    }
+    let listed = store.list(&key("heap")).await.unwrap();
+    assert_eq!(listed.len(), 60);
+    let sum: usize = listed.iter().map(|(_, entry)| entry.value.len()).sum();
+    assert!(sum <= LIST_BYTES_MAX && sum + value.len() > LIST_BYTES_MAX, "{sum}");
+    let first_flawed = listed.iter().position(|(_, entry)| entry.flaw.is_some()).unwrap();
+    assert!(listed[first_flawed..].iter().all(|(_, entry)| entry.flaw == Some(ValueFlaw::TooLarge)));
+    // Values of a kind that is small.
+    for name in ["members/large", "events/0000000000000007"] {
+        assert_eq!(store.put(&key(name), &vec![b'x'; 300 << 10], Expectation::Any).await, Err(StoreError::TooLarge));
+    }
+    store.put(&key("members/small"), b"1", Expectation::Any).await.unwrap();
 }
 
 /// Three nodes, each with a third of the keys.
@@ -624,6 +746,7 @@ fn hostile_engines() {
         }),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(), |error| matches!(error, StoreError::Busy(_))),
         (b"SSH-2.0-OpenSSH\r\n".to_vec(), |error| matches!(error, StoreError::Unreachable(_))),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n".to_vec(), |error| matches!(error, StoreError::TooLarge)),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_vec(), |error| {
             matches!(error, StoreError::TooLarge)
         }),

@@ -564,6 +564,17 @@ mod tests {
         assert!(!cache.is_usable() && cache.usage().is_none());
     }
 
+    /// Requests of an instance without a store take no lock: another thread may hold it for ever.
+    #[test]
+    fn without_a_store_no_request_takes_the_lock() {
+        let cache = Arc::new(SharedCache::default());
+        let held = cache.inner();
+        assert!(!cache.is_on() && !cache.is_usable() && cache.stamp().is_none() && cache.usage().is_none());
+        cache.remove(b"key");
+        cache.on_given(CachePurge::All);
+        drop(held);
+    }
+
     #[test]
     fn writes_are_bounded() {
         let (cache, mut jobs) = cache();

@@ -31,7 +31,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "instance",
         parameters: &[one("name", ValueKind::Text)],
-        doc: "Name of this instance in `tailcoat status` and in logs. By default, the name of the machine.",
+        doc: "Name of this instance in `tailcoat status`, in `tailcoat rollout status` and in the metric \
+              `tailcoat_store_instance_info`. By default, the name of the machine.",
         example: r#"instance "edge-1""#,
         known_as: KnownAs::NONE.others(&["localpeer"]),
         set: OptionSetter::Store(|store, values| store.instance = values.text("name")),
@@ -164,7 +165,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("what", ValueKind::Choice(&["local", "closed"]))],
         default: "limits-without-store local",
         doc: "Shared rate limits while the store cannot be reached. `local`: each instance applies the whole limit to \
-              its own requests. `closed`: requests that such a limit counts are rejected.",
+              its own requests. `closed`: requests that such a limit counts are rejected. So they are before the store \
+              has responded for the first time, and with another `key-file` than that of the other instances.",
         example: "limits-without-store closed",
         set: OptionSetter::Store(|store, values| {
             store.limits_without_store = match values.text("what").as_deref() {

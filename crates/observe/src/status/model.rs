@@ -130,6 +130,8 @@ pub struct StreamRejectionCount {
 pub struct StoreStatus {
     /// Engine and address.
     pub place: String,
+    /// Name of this instance.
+    pub instance: String,
     /// True if the latest operation failed.
     pub is_away: bool,
     /// Operations since the start.
@@ -138,6 +140,8 @@ pub struct StoreStatus {
     pub errors: u64,
     /// Operations that took too long.
     pub timeouts: u64,
+    /// Values that could not be used, each time that they were read.
+    pub unusable_values: u64,
     /// Mean time of an operation, in microseconds.
     pub mean_us: u64,
     /// Time of all operations, in microseconds.

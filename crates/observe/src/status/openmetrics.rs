@@ -509,12 +509,19 @@ fn write_shared_cache(shared: &SharedCacheStatus, text: &mut Text) {
 fn write_store(store: &StoreStatus, text: &mut Text) {
     text.gauge("tailcoat_store_up", "1 if the latest operation of the store that instances share succeeded, else 0.");
     text.sample("", &[], u8::from(!store.is_away && store.age_ms.is_some()));
+    text.gauge("tailcoat_store_instance_info", "Always 1; the label has the name of this instance.");
+    text.sample("", &[("name", &store.instance)], 1);
     text.counter("tailcoat_store_operations", "Operations of the store.");
     text.sample("_total", &[], store.operations);
     text.counter("tailcoat_store_errors", "Operations of the store that failed.");
     text.sample("_total", &[], store.errors);
     text.counter("tailcoat_store_timeouts", "Operations of the store that took too long.");
     text.sample("_total", &[], store.timeouts);
+    text.counter(
+        "tailcoat_store_unusable_values",
+        "Reads of values of the store that are too large, or that no instance with this key-file has written.",
+    );
+    text.sample("_total", &[], store.unusable_values);
     text.counter("tailcoat_store_operation_seconds", "Time of all operations of the store.");
     text.sample("_total", &[], Seconds(store.sum_us));
     text.gauge("tailcoat_store_waiting_orders", "Orders of this instance that wait for the store.");
@@ -684,7 +691,9 @@ mod tests {
             sites: vec![site],
             shared_cache: Some(SharedCacheStatus { is_used: true, purged: 4, written: 5, ..Default::default() }),
             store: Some(StoreStatus {
+                instance: "edge-1".into(),
                 errors: 3,
+                unusable_values: 4,
                 resyncs: 2,
                 age_ms: Some(1_500),
                 skew_ms: Some(-2_000),
@@ -714,7 +723,9 @@ mod tests {
             "tailcoat_shared_cache_up 1",
             r#"tailcoat_shared_cache_reads_total{result="purged"} 4"#,
             r#"tailcoat_shared_cache_writes_total{result="written"} 5"#,
+            r#"tailcoat_store_instance_info{name="edge-1"} 1"#,
             "tailcoat_store_errors_total 3",
+            "tailcoat_store_unusable_values_total 4",
             "tailcoat_store_resyncs_total 2",
             "tailcoat_store_lag_seconds 1.500000",
             "tailcoat_store_clock_skew_seconds -2",

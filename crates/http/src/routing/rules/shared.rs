@@ -19,8 +19,8 @@ use super::{
     TrustedProxies, Visit,
 };
 use crate::config::{
-    AutoBan, BotsConfig, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit,
-    RequestLimit, RulesConfig, SharedState, SiteConfig, StoreConfig,
+    AutoBan, BotsConfig, ClientRule, Condition, Config, HostPattern, LimitKey, LimitsWithoutStore, Listen, PathPattern,
+    RateLimit, RequestLimit, RulesConfig, SharedState, SiteConfig, StoreConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -150,7 +150,8 @@ impl AllRules {
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
         let rules = Self { sites, gates, trusted_proxies, locations, kept: common.kept };
-        rules.share_limits();
+        let store = config.store.as_ref();
+        rules.share_limits(store.is_some_and(|store| store.limits_without_store == LimitsWithoutStore::Closed));
         Ok(rules)
     }
 
@@ -159,22 +160,34 @@ impl AllRules {
         (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
     }
 
-    /// Gives each limit, and each rule of bans, an identity that is the same at all instances, if limits are shared.
-    fn share_limits(&self) {
+    /// Gives each limit, and each rule of bans, an identity that is the same at all instances, if limits are shared. `is_closed`:
+    /// those that are new reject until the store has responded.
+    fn share_limits(&self, is_closed: bool) {
         let hasher = &self.kept.hasher;
+        let share_rate = |table: &RateTable, id: u64| {
+            let is_new = !table.is_shared();
+            table.share(id);
+            if is_closed && is_new {
+                table.close(true);
+            }
+        };
         let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
         for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
             for (index, (limit, table)) in limits.rate.iter().enumerate() {
                 let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
-                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+                share_rate(table, if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
             }
             for (index, (limit, table)) in limits.request.iter().enumerate() {
                 let identity = format!("requests {site} {index} {:?} {:?}", limit.path, limit.key);
+                let is_new = !table.is_shared();
                 table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+                if is_closed && is_new {
+                    table.close(true);
+                }
             }
             for (index, (rule, table)) in limits.bans.iter().enumerate() {
                 let identity = format!("bans {site} {index} {:?} {:?}", rule.path, rule.statuses);
-                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+                share_rate(table, if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
             }
         }
     }

@@ -1,9 +1,15 @@
 //! Orders as events of a fleet, and back.
 
-use tailcoat_fleet::FleetEvent;
+use tailcoat_fleet::{FleetEvent, TOPIC_BYTES_MAX};
 
 use crate::control::ControlOrder;
 use crate::shared_cache::CachePurge;
+
+/// Largest payload of an event, in bytes. Its text has at most twice as many as a string of JSON, which each engine takes.
+const PAYLOAD_BYTES_MAX: usize = 100 << 10;
+
+/// Bytes of a purge without names, at most.
+const FRAME_BYTES: usize = 200;
 
 /// Order as an event.
 pub(super) struct Publication {
@@ -38,8 +44,55 @@ pub(crate) fn purges_of(order: &ControlOrder) -> Vec<CachePurge> {
     urls.chain(prefixes).chain(tags).chain(all.then_some(CachePurge::All)).collect()
 }
 
+/// Events for an order; none for orders that are not shared. A purge of many responses becomes several. `None` if the order is too
+/// large for an event.
+pub(super) fn publications(order: &ControlOrder, unix_ms: u64) -> Option<Vec<Publication>> {
+    let Some(whole) = publication(order, unix_ms) else { return Some(Vec::new()) };
+    if whole.topic.as_ref().is_some_and(|topic| topic.len() > TOPIC_BYTES_MAX) {
+        return None;
+    }
+    if whole.payload.len() <= PAYLOAD_BYTES_MAX {
+        return Some(vec![whole]);
+    }
+    let ControlOrder::PurgeCache { urls, prefixes, tags, all } = order else { return None };
+    let (mut parts, mut part, mut bytes) = (Vec::new(), PurgePart::default(), FRAME_BYTES);
+    part.all = *all;
+    for (kind, names) in [urls, prefixes, tags].into_iter().enumerate() {
+        for name in names {
+            // With a comma.
+            let more = serde_json::to_string(name).ok()?.len() + 1;
+            if FRAME_BYTES + more > PAYLOAD_BYTES_MAX {
+                return None;
+            }
+            if bytes + more > PAYLOAD_BYTES_MAX {
+                parts.extend(publication(&std::mem::take(&mut part).order(), unix_ms));
+                bytes = FRAME_BYTES;
+            }
+            part.names[kind].push(name.clone());
+            bytes += more;
+        }
+    }
+    parts.extend(publication(&part.order(), unix_ms));
+    Some(parts)
+}
+
+/// Part of a purge.
+#[derive(Default)]
+struct PurgePart {
+    /// URLs, prefixes and tags.
+    names: [Vec<String>; 3],
+    all: bool,
+}
+
+impl PurgePart {
+    fn order(self) -> ControlOrder {
+        let [urls, prefixes, tags] = self.names;
+        ControlOrder::PurgeCache { urls, prefixes, tags, all: self.all }
+    }
+}
+
 /// Event for an order; `None` for orders that are not shared.
-pub(super) fn publication(order: &ControlOrder, unix_ms: u64) -> Option<Publication> {
+fn publication(order: &ControlOrder, unix_ms: u64) -> Option<Publication> {
     if !is_shared(order) {
         return None;
     }
@@ -105,6 +158,31 @@ mod tests {
         assert_eq!(order_of(&event(&ban, 5_000).unwrap(), 65_000), None);
         assert_eq!(event(&ban, 0).unwrap().topic, event(&unban, 0).unwrap().topic);
         assert_eq!(event(&purge, 0).unwrap().topic, None);
+    }
+
+    /// Purges of many responses are several events, each of a size that all engines take.
+    #[test]
+    fn large_orders() {
+        let purge = |count: usize, bytes: usize| ControlOrder::PurgeCache {
+            urls: (0..count).map(|number| format!("http://a/{number}/{}", "\"".repeat(bytes))).collect(),
+            prefixes: vec!["http://b/*".into()],
+            tags: vec!["news".into()],
+            all: true,
+        };
+        let order = purge(700, 1_000);
+        let parts = publications(&order, 0).unwrap();
+        assert!(parts.len() > 10 && parts.iter().all(|part| part.payload.len() <= PAYLOAD_BYTES_MAX));
+        let parse = |part: &Publication| purges_of(&serde_json::from_str(&part.payload).unwrap());
+        let mut purges: Vec<CachePurge> = parts.iter().flat_map(parse).collect();
+        let mut expected = purges_of(&order);
+        let text = |purge: &CachePurge| format!("{purge:?}");
+        purges.sort_by_key(text);
+        expected.sort_by_key(text);
+        assert!(purges == expected, "each once");
+        assert_eq!(publications(&purge(1, 10), 0).unwrap().len(), 1);
+        // No event has a place for one such purge, or for so many servers.
+        assert!(publications(&purge(3, PAYLOAD_BYTES_MAX), 0).is_none());
+        assert!(publications(&ControlOrder::Upgrade, 0).is_some_and(|parts| parts.is_empty()));
     }
 
     /// A hostile store gives orders of other kinds, and garbage.

@@ -40,7 +40,7 @@ impl KeptConfig {
         let local = StoreConfig { place: Some(StorePlace::Directory(directory)), ..config.clone() };
         // Encryption needs the secret.
         local.key_file.as_ref()?;
-        Some(Self { store: tailcoat_store::open(&local).ok()?, log })
+        Some(Self { store: tailcoat_store::open_alone(&local).ok()?, log })
     }
 
     /// Configuration of the rollout that ended last, unless that is the file's.

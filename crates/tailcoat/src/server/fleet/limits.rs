@@ -40,7 +40,9 @@ pub(super) type Charged = (Batch, Result<(Vec<u64>, Vec<u32>), StoreError>);
 impl SharedLimits {
     pub(super) fn new(without_store: LimitsWithoutStore) -> Self {
         let (tables, next_at) = (SharedTables::default(), Instant::now());
-        Self { tables, without_store, next_at, is_in_flight: false, is_away: false }
+        // Until the store has responded once, nothing says that it will.
+        let is_away = without_store == LimitsWithoutStore::Closed;
+        Self { tables, without_store, next_at, is_in_flight: false, is_away }
     }
 
     pub(super) fn set_tables(&mut self, tables: SharedTables) {
@@ -116,9 +118,11 @@ impl SharedLimits {
 
 impl Drop for SharedLimits {
     fn drop(&mut self) {
-        self.tables.rates.iter().for_each(|table| table.close(false));
+        // Limits that are no longer shared open when a configuration without them is applied.
+        let is_closed = self.without_store == LimitsWithoutStore::Closed;
+        self.tables.rates.iter().for_each(|table| table.close(is_closed));
         self.tables.counts.iter().for_each(|table| {
-            table.close(false);
+            table.close(is_closed);
             table.forget_others();
         });
     }

@@ -133,7 +133,9 @@ impl Operations {
                         job.finish(&self.cache, value.as_deref());
                     }
                     // A value of another program says nothing about the store.
-                    Err(StoreError::Wrong(_) | StoreError::TooLarge) => self.cache.on_damaged(),
+                    Err(StoreError::Wrong(_) | StoreError::Unusable(_) | StoreError::TooLarge) => {
+                        self.cache.on_damaged()
+                    }
                     Err(_) => self.cache.on_error(),
                 }
             }

@@ -48,10 +48,10 @@ pub(super) async fn obey(
         RolloutOrder::Start(text, settings) => {
             let now = unix_ms();
             let age = |record: &MemberRecord| {
-                let own = now as i64 - skew_ms.unwrap_or(0);
-                Duration::from_millis(
-                    (own - (record.unix_ms as i64 - record.skew_ms.unwrap_or(0))).max(0).unsigned_abs(),
-                )
+                // The record may have any numbers.
+                let own = (now as i64).saturating_sub(skew_ms.unwrap_or(0));
+                let other = (record.unix_ms as i64).saturating_sub(record.skew_ms.unwrap_or(0));
+                Duration::from_millis(own.saturating_sub(other).max(0).unsigned_abs())
             };
             let mut members = members(store).await.map_err(failed)?;
             members.retain(|record| age(record) <= AGE_MAX);

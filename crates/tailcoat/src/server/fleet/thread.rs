@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::bans::SharedBans;
-use super::changes::{order_of, publication, purges_of};
+use super::changes::{Publication, order_of, publications, purges_of};
 use super::kept_config::KeptConfig;
 use super::limits::{Charged, SharedLimits, charge};
 use super::lists::SharedLists;
@@ -43,6 +43,12 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval between two looks at the health of this instance, for rollouts.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time without a failure after which the log says that the store is back.
+const RECOVERY: Duration = Duration::from_secs(1);
+
+/// Interval between two log lines about values of the store that cannot be used.
+const NOTE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Knowledge about clients that a request to the store is for.
 #[derive(Clone, Copy)]
@@ -71,6 +77,10 @@ pub(super) struct StoreThread {
     saved: Option<EventCursor>,
     saved_at: Option<Instant>,
     shown_at: Option<Instant>,
+    noted_at: Option<Instant>,
+    failed_at: Option<Instant>,
+    /// Events that were skipped, at the latest look.
+    skipped_events: u64,
     /// True if the latest operation failed and the log says so.
     is_away: bool,
     /// True if the latest reply says that the store has no further event.
@@ -128,6 +138,9 @@ impl StoreThread {
             saved,
             saved_at: None,
             shown_at: None,
+            noted_at: None,
+            failed_at: None,
+            skipped_events: 0,
             is_away: false,
             is_at_end: false,
             resyncs: 0,
@@ -303,10 +316,17 @@ impl StoreThread {
 
     fn publish(&mut self, order: &crate::control::ControlOrder) {
         let now = unix_ms();
-        let Some(publication) = publication(order, now) else { return };
-        let published = self.member.publish(now, publication.topic, publication.until_unix_ms, publication.payload);
+        let Some(publications) = publications(order, now) else {
+            self.shared_cache.on_handed(purges_of(order).len());
+            self.log.error(event("order not shared: too large", &[]), "repeat the order at each instance");
+            return;
+        };
+        let mut is_published = true;
+        for Publication { topic, until_unix_ms, payload } in publications {
+            is_published &= self.member.publish(now, topic, until_unix_ms, payload).is_ok();
+        }
         self.shared_cache.on_handed(purges_of(order).len());
-        if published.is_err() {
+        if !is_published {
             let values: [(&str, &dyn std::fmt::Display); 1] = [("waiting", &OUTBOX_MAX)];
             self.log.error(
                 event("order not shared: too many wait for the store", &values),
@@ -318,17 +338,38 @@ impl StoreThread {
     /// Logs when the store goes away, and when it is back.
     fn report(&mut self, result: &Result<StoreReply, StoreError>) {
         match result {
-            Ok(_) if self.is_away => {
+            // A store that only sometimes works gets one line.
+            Ok(_) if self.is_away && self.failed_at.is_none_or(|at| at.elapsed() >= RECOVERY) => {
                 self.is_away = false;
                 self.log.info(event("store can be reached again", &[]));
             }
-            Err(error) if !self.is_away => {
-                self.is_away = true;
+            // The engine works; `note_unusable` tells.
+            Err(StoreError::Unusable(_)) => {}
+            Err(_) if self.is_away => self.failed_at = Some(Instant::now()),
+            Err(error) => {
+                (self.is_away, self.failed_at) = (true, Some(Instant::now()));
                 let place = self.config.place.as_ref().map(ToString::to_string).unwrap_or_default();
                 self.log.warn(event("store failed", &[("store", &place), ("error", error)]), error.advice());
             }
-            _ => {}
+            Ok(_) => {}
         }
+    }
+
+    /// Logs the first value that cannot be used, and one each hour. Metrics count all.
+    fn note_unusable(&mut self) {
+        let skipped = self.member.skipped_events();
+        let has_skipped = std::mem::replace(&mut self.skipped_events, skipped) != skipped;
+        let reason = self.store.take_unusable();
+        let reason =
+            reason.or_else(|| has_skipped.then(|| "no instance has written an order that was skipped".to_owned()));
+        let Some(reason) = reason else { return };
+        if self.noted_at.is_some_and(|at| at.elapsed() < NOTE_INTERVAL) {
+            return;
+        }
+        self.noted_at = Some(Instant::now());
+        let place = self.config.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        let error = StoreError::Unusable(reason);
+        self.log.warn(event("value of the store not used", &[("store", &place), ("reason", &error)]), error.advice());
     }
 
     /// Tells the cache that instances share how far this instance has read the events.
@@ -356,19 +397,23 @@ impl StoreThread {
     fn show(&mut self) {
         if self.shown_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL) {
             self.shown_at = Some(Instant::now());
+            self.note_unusable();
             self.observer.set_shared_store(Some(self.status()));
         }
     }
 
     fn status(&self) -> StoreStatus {
+        let counts = self.store.counts();
         StoreStatus {
             place: self.config.place.as_ref().map(ToString::to_string).unwrap_or_default(),
+            instance: self.member.settings().name.clone(),
             next_event: self.member.cursor().map(|cursor| cursor.next),
             waiting_events: self.member.waiting_events() as u64,
             is_housekeeper: self.member.is_housekeeper(self.start.elapsed()),
             skew_ms: self.member.skew_ms(),
             resyncs: self.resyncs,
-            ..status_of(self.store.counts())
+            unusable_values: counts.unusable + self.member.skipped_events(),
+            ..status_of(counts)
         }
     }
 
@@ -389,9 +434,6 @@ fn keys_of(ring: &TicketRing) -> Vec<TicketKey> {
     keys.map(|key| TicketKey::from_parts(key.name, key.secret, made)).collect()
 }
 
-/// Largest record of an instance.
-const MEMBER_RECORD_BYTES_MAX: usize = 64 << 10;
-
 /// Text from the store without control characters, which a terminal would obey.
 fn shown(text: &str) -> String {
     text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect()
@@ -404,8 +446,7 @@ async fn with_instances(status: StoreStatus, store: &Measured, id: &str, next: O
     };
     let now = unix_ms();
     // Another program may have written any of them.
-    let small = entries.iter().filter(|(_, value)| value.len() <= MEMBER_RECORD_BYTES_MAX);
-    let records = small.filter_map(|(_, value)| serde_json::from_slice::<MemberRecord>(value).ok());
+    let records = entries.iter().filter_map(|(_, value)| serde_json::from_slice::<MemberRecord>(value).ok());
     let records: Vec<MemberRecord> = records.collect();
     let newest = records.iter().filter_map(|record| record.next_event).chain(next).max();
     let own_skew_ms = status.skew_ms.unwrap_or(0);
