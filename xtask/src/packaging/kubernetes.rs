@@ -25,6 +25,7 @@ pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     let plain = fs::read_to_string(chart::PLAIN)?;
     expect(plain == chart::render()?, "the plain manifests are the chart's; run `cargo xtask packaging --write`")?;
     times_agree(&plain)?;
+    arguments_are_left_out(&plain)?;
     probes_follow_draining(program, &manifests)?;
     if !is_installed("kubernetes-validate") {
         return Ok(CheckOutcome::Missing("kubernetes-validate"));
@@ -37,6 +38,18 @@ pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
         output(Command::new("kubernetes-validate").args(["--strict", "-k", version]).arg(of_kubernetes))?;
     }
     Ok(CheckOutcome::Passed)
+}
+
+/// A value that may be empty is an argument only if it is not.
+fn arguments_are_left_out(plain: &str) -> Result<(), Box<dyn Error>> {
+    let with_ingresses = chart::render_with(&[(".Values.controller.ingressGateway", "shop/web")])?;
+    let added: Vec<&str> = with_ingresses.lines().filter(|line| !plain.lines().any(|of| of == *line)).collect();
+    expect(added == ["            - --ingress-gateway=shop/web"], "a Gateway for Ingresses adds its argument alone")?;
+    let is_empty = |line: &str| {
+        let argument = line.trim().strip_prefix("- --").unwrap_or("text");
+        argument.ends_with('=') || argument.ends_with("=\"\"") || argument.is_empty()
+    };
+    expect(!plain.lines().any(is_empty), "no argument of the plain manifests is empty")
 }
 
 /// Manifests without resources of Gateway API.
