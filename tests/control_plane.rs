@@ -299,6 +299,8 @@ fn errors_are_told_by_name_and_move_nothing_else() {
     snapshot.routes.insert("policy".into(), route(&["policy.example"], vec![denied]));
     let log = Rule { options: "access-log \"/tmp/of-a-policy\"".into(), ..rule(vec![], vec![], &[("app", 1)]) };
     snapshot.routes.insert("log".into(), route(&["log.example"], vec![log]));
+    let tuned = Backend { options: "no-such-option 1".into(), ..Backend::default() };
+    snapshot.backends.insert("tuned".into(), tuned);
     let secret = "-----BEGIN PRIVATE KEY-----";
     let tls = Listener {
         certificates: vec![Certificate { chain: "none".into(), key: secret.into() }],
@@ -318,20 +320,24 @@ fn errors_are_told_by_name_and_move_nothing_else() {
         ("route/listener", "there is no listener none"),
         ("route/options", "options"),
         ("route/log", "not for policies"),
+        ("route-options/options", "options"),
+        ("route-options/log", "not for policies"),
+        ("backend/tuned", "no-such-option"),
+        ("backend-options/tuned", "no-such-option"),
         ("listener/tls", "certificate"),
         ("listener/elsewhere", "cannot bind 192.0.2.1"),
         ("listener/same", "the same host name"),
     ] {
         assert!(errors.get(name).is_some_and(|reason| reason.contains(expect)), "{name}: {errors:?}");
     }
-    assert_eq!(errors.len(), 8, "{errors:?}");
+    assert_eq!(errors.len(), 12, "{errors:?}");
     check(address, "GET /", "good.example", "", &["200", "name=app"]);
     check(address, "GET /", "policy.example", "", &["451"]);
     check(address, "GET /", "options.example", "", &["404"]);
     // A repaired route loses its error.
     let routes = [("regex".to_owned(), Some(good)), ("filter".to_owned(), None)].into();
     let errors = controlled.change(Change { routes, ..Change::default() }).errors;
-    assert_eq!(errors.len(), 6, "{errors:?}");
+    assert_eq!(errors.len(), 10, "{errors:?}");
 }
 
 /// Requests on connections of their own, uploads in pieces, and a WebSocket, while endpoints change.

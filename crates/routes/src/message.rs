@@ -74,7 +74,8 @@ pub struct Hello {
 pub struct Applied {
     /// Revision that the server serves by now.
     pub revision: u64,
-    /// Errors by kind and name: `listener/NAME`, `route/NAME`, `stream-route/NAME`, `backend/NAME`.
+    /// Errors by kind and name: `listener/NAME`, `route/NAME`, `stream-route/NAME`, `backend/NAME`. Those of options of
+    /// policies are there twice: also as `route-options/NAME` or `backend-options/NAME`.
     #[serde(default)]
     pub errors: BTreeMap<String, String>,
     /// Reason why nothing was applied; the server continues with the revision before.

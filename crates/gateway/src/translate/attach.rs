@@ -51,6 +51,15 @@ pub(crate) fn snapshot_name(key: &Key, kind: RouteKind, gateway: &Key) -> String
     format!("{key} {} {gateway}", kind.name())
 }
 
+/// Parts of a name in the snapshot; `None` for those of Ingresses.
+pub(crate) fn snapshot_name_parts(name: &str) -> Option<(Key, RouteKind, Key)> {
+    let mut words = name.split(' ');
+    let (route, kind, gateway) = (words.next()?, words.next()?, words.next()?);
+    let kind = RouteKind::ALL.into_iter().find(|it| it.name() == kind)?;
+    let key = |text: &str| text.split_once('/').map(|(namespace, name)| Key::new(namespace, name));
+    Some((key(route)?, kind, key(gateway)?))
+}
+
 /// Parents that a route names, whether there are such or not: true for ListenerSets, and their names.
 pub(crate) fn parents<'a>(namespace: &'a str, parents: &'a [ParentRef]) -> impl Iterator<Item = (bool, Key)> + 'a {
     let ours = parents.iter().filter(|it| matches!(it.group.as_deref(), None | Some("gateway.networking.k8s.io")));

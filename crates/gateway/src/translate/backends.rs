@@ -120,6 +120,13 @@ impl Backends {
     }
 }
 
+/// Service of a backend, by the backend's name; `None` for one that has options of an Ingress.
+pub(crate) fn service_of(backend: &str) -> Option<Key> {
+    let (service, rest) = backend.split_once(':')?;
+    let (namespace, name) = service.split_once('/')?;
+    (!rest.contains(" of Ingress ")).then(|| Key::new(namespace, name))
+}
+
 /// Protocol of a port, or the name of one that is not supported.
 fn protocol(port: &ServicePort, wanted: &Wanted<'_>) -> Result<BackendProtocol, String> {
     let of_port = match port.app_protocol.as_deref() {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::attach::RouteKind;
+use super::attach::{RouteKind, snapshot_name_parts};
+use super::backends::service_of;
 use super::gateways::Gateways;
 use super::status::{StatusCondition, conditions, find};
 use super::{Context, TranslationChange};
@@ -12,6 +13,10 @@ use crate::objects::{Key, Kind, Objects, PolicyOptions, TargetRef, TrafficPolicy
 
 /// Group of Gateway API.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Kinds of errors of servers about options of policies, as in [`routes::Applied::errors`].
+const ROUTE_OPTIONS: &str = "route-options/";
+const BACKEND_OPTIONS: &str = "backend-options/";
 
 /// Policies by target.
 #[derive(Debug, Default)]
@@ -104,8 +109,35 @@ impl Policies {
         self.of("Service", service).map(|options| options.upstream.clone()).unwrap_or_default()
     }
 
+    /// Errors that servers report about options of policies, by target.
+    fn server_errors<'a>(&self, errors: &'a BTreeMap<String, String>) -> BTreeMap<(&str, Key), &'a str> {
+        let mut of_targets = BTreeMap::new();
+        let mut note = |kind: &'static str, key: Key, error: &'a String| {
+            of_targets.entry((kind, key)).or_insert(error.as_str());
+        };
+        for (name, error) in errors {
+            if let Some((route, kind, gateway)) = name.strip_prefix(ROUTE_OPTIONS).and_then(snapshot_name_parts) {
+                match self.of(kind.name(), &route) {
+                    Some(_) => note(kind.name(), route, error),
+                    None => note("Gateway", gateway, error),
+                }
+            } else if let Some(backend) = name.strip_prefix(BACKEND_OPTIONS)
+                && let Some(service) = service_of(backend)
+            {
+                note("Service", service, error);
+            }
+        }
+        of_targets
+    }
+
+    /// True if an error of servers, by its kind and name, is one of a policy's options.
+    pub(crate) fn has_error(name: &str) -> bool {
+        name.starts_with(ROUTE_OPTIONS) || name.starts_with(BACKEND_OPTIONS)
+    }
+
     /// Statuses of all policies, with an entry for each target.
     pub(crate) fn write_statuses(&self, context: &Context<'_>, gateways: &Gateways, to: &mut TranslationChange) {
+        let errors = self.server_errors(context.frame.errors);
         for (key, condition) in &self.judged {
             let Some(policy) = context.objects.traffic_policies.get(key) else { continue };
             // A policy for a Gateway of another controller is none of ours.
@@ -121,8 +153,14 @@ impl Policies {
                     "group": target.group, "kind": target.kind, "namespace": key.namespace, "name": target.name,
                 });
                 let before = find(old, |it| it["ancestorRef"] == reference);
+                let at = (target.kind.as_str(), Key::new(&key.namespace, &target.name));
+                // Another condition that does not hold comes first: the options of the policy are in no server.
+                let reported = errors
+                    .get(&at)
+                    .filter(|_| condition.status)
+                    .map(|error| StatusCondition::no("Accepted", "Invalid", format!("servers report: {error}")));
                 let written = conditions(
-                    std::slice::from_ref(condition),
+                    std::slice::from_ref(reported.as_ref().unwrap_or(condition)),
                     &before["conditions"],
                     policy.metadata.generation,
                     context.now(),

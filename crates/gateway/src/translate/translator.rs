@@ -6,7 +6,7 @@ use std::sync::Arc;
 use routes::Backend;
 
 use super::addresses::{Addresses, GATEWAY_LABEL, service_key};
-use super::attach::{RouteKind, parents, translate_route};
+use super::attach::{RouteKind, parents, snapshot_name_parts, translate_route};
 use super::backends::{self, Backends, TlsPolicies};
 use super::gateways::{self, Gateways, ResolvedGateway, WrittenGateway};
 use super::ingresses;
@@ -227,13 +227,19 @@ impl ResourceTranslator {
         if changed.is_empty() {
             return;
         }
-        let has_changed = |kind: &str, name: &str| changed.contains(format!("{kind}/{name}").as_str());
+        dirty.has_policy_statuses |= changed.iter().any(|name| Policies::has_error(name));
+        // Also those that are in the snapshot no more: their statuses still have the error.
+        let names =
+            changed.iter().filter_map(|name| name.strip_prefix("route/").or(name.strip_prefix("stream-route/")));
+        let named = names.filter_map(snapshot_name_parts).map(|(key, kind, _)| (kind, key));
+        dirty.routes.extend(named.filter(|id| self.routes.contains_key(id)));
+        let backends: BTreeSet<&str> = changed.iter().filter_map(|name| name.strip_prefix("backend/")).collect();
+        if backends.is_empty() {
+            return;
+        }
         for (id, unit) in &self.routes {
-            let mut backends = unit.uses.backends.values().flat_map(BTreeMap::keys);
-            if unit.routes.iter().any(|name| has_changed("route", name))
-                || unit.stream_routes.iter().any(|name| has_changed("stream-route", name))
-                || backends.any(|name| has_changed("backend", name))
-            {
+            let mut used = unit.uses.backends.values().flat_map(BTreeMap::keys);
+            if used.any(|name| backends.contains(name.as_str())) {
                 dirty.routes.insert(id.clone());
             }
         }

@@ -382,7 +382,9 @@ impl Cluster {
         let routes = snapshot.routes.keys().map(|name| format!("route/{name}"));
         let streams = snapshot.stream_routes.keys().map(|name| format!("stream-route/{name}"));
         let backends = snapshot.backends.keys().map(|name| format!("backend/{name}"));
-        for name in routes.chain(streams).chain(backends) {
+        let options = snapshot.routes.keys().map(|name| format!("route-options/{name}"));
+        let of_backends = snapshot.backends.keys().map(|name| format!("backend-options/{name}"));
+        for name in routes.chain(streams).chain(backends).chain(options).chain(of_backends) {
             if self.random.u8(..) < 40 {
                 self.errors.insert(name, "not valid".to_owned());
             }

@@ -10,7 +10,6 @@ use routes::{
     is_valid_hostname,
 };
 
-use super::rule::upstream_of;
 use super::state::PemFiles;
 use crate::config::{
     AcceptedName, Certificate, CertificateFiles, ClientCertificates, HostPattern, SiteConfig, StickyCookie, Tls,
@@ -74,12 +73,15 @@ pub(super) fn addresses_of(listener: &Listener) -> Vec<SocketAddr> {
     addresses.iter().map(|address| SocketAddr::new(*address, listener.port)).collect()
 }
 
-/// Upstream of a backend, without servers.
+/// Upstream of a backend, without servers, from its options.
 ///
 /// # Errors
-/// An option or certificate is not valid.
-pub(super) fn upstream(name: &str, backend: &Backend, files: &mut PartFiles<'_>) -> Result<UpstreamConfig, String> {
-    let mut upstream = upstream_of(name, &backend.options)?;
+/// A certificate or the persistence of sessions is not valid.
+pub(super) fn upstream(
+    mut upstream: UpstreamConfig,
+    backend: &Backend,
+    files: &mut PartFiles<'_>,
+) -> Result<UpstreamConfig, String> {
     if let Some(tls) = &backend.tls {
         upstream.expects_tls = true;
         let certificate = tls.client_certificate.as_ref().map(|own| files.certificate(own)).transpose()?;

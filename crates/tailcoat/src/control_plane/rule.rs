@@ -78,16 +78,15 @@ pub(super) fn responds(filter: &Filter) -> bool {
 /// Site of a rule with one of its backends; `None` for a rule that responds itself, or with 500.
 ///
 /// # Errors
-/// A filter or option is not valid; the message names it.
+/// A filter is not valid; the message names it.
 pub(super) fn site_of(
     rule: &Rule,
     filters: &[&Filter],
     backend: Option<&str>,
     place: &RulePlace<'_>,
-    known: &mut KnownOptions,
+    options: &RuleOptions,
 ) -> Result<(SiteConfig, Vec<UpstreamConfig>), String> {
-    let options = policy_options(rule, known)?;
-    let RuleOptions { mut site, mut forward, upstreams } = (*options).clone();
+    let RuleOptions { mut site, mut forward, upstreams } = options.clone();
     if rule.error.is_some() {
         let handler = respond(Status::INTERNAL_SERVER_ERROR, "");
         site.routes = vec![RouteConfig::new(PathPattern::Any, handler)];
@@ -375,7 +374,10 @@ fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAut
 }
 
 /// Reads the options of policies.
-fn policy_options(rule: &Rule, known: &mut KnownOptions) -> Result<Arc<RuleOptions>, String> {
+///
+/// # Errors
+/// The options are not valid, or more than those of a site and its `forward`.
+pub(super) fn policy_options(rule: &Rule, known: &mut KnownOptions) -> Result<Arc<RuleOptions>, String> {
     let key = (rule.options.clone(), rule.forward_options.clone());
     known.entry(key).or_insert_with_key(|(options, forward)| read_options(options, forward).map(Arc::new)).clone()
 }

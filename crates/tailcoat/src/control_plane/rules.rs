@@ -7,7 +7,7 @@ use routes::{
     Filter, Listener, Match, Regexes, Route, RouteTable, Rule, Snapshot, TableEntry, intersection, is_valid_hostname,
 };
 
-use super::rule::{KnownOptions, RulePlace, depends_on_listener, depends_on_path, responds, site_of};
+use super::rule::{KnownOptions, RulePlace, depends_on_listener, depends_on_path, policy_options, responds, site_of};
 use super::translate::ListenerGroup;
 use crate::config::{HostPattern, ListenerRules, SiteConfig, UpstreamConfig, WeightedSites};
 
@@ -27,6 +27,8 @@ pub(super) struct RouteUnit {
     pub(super) upstreams: Vec<Arc<UpstreamConfig>>,
     /// First error.
     pub(super) error: Option<String>,
+    /// First error of the options of policies.
+    pub(super) options_error: Option<String>,
 }
 
 /// Listeners of an address, and what their rules depend on.
@@ -230,7 +232,15 @@ impl<'a> RulesBuilder<'a> {
         };
         let named = backend_ref.map(|backend| backend.backend.as_str());
         let usable = named.filter(|name| is_backend(name));
-        let (mut site, upstreams) = match site_of(rule, &filters, usable, &place, self.options) {
+        let options = match policy_options(rule, self.options) {
+            Ok(options) => options,
+            Err(reason) => {
+                unit.error.get_or_insert_with(|| format!("rule {at}: {reason}"));
+                unit.options_error.get_or_insert(reason);
+                return None;
+            }
+        };
+        let (mut site, upstreams) = match site_of(rule, &filters, usable, &place, &options) {
             Ok(made) => made,
             Err(reason) => {
                 unit.error.get_or_insert_with(|| format!("rule {at}: {reason}"));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use routes::{Change, Listener, Protocol, Regexes, Snapshot};
 
 use super::parts::{PartFiles, addresses_of, listener_site, servers_of, upstream};
-use super::rule::KnownOptions;
+use super::rule::{KnownOptions, upstream_of};
 use super::rules::{RouteUnit, RulesBuilder, RulesPlace};
 use super::state::{PemFiles, RouteState};
 use super::streams::stream_listeners;
@@ -75,6 +75,8 @@ struct Translation {
 
 struct TranslatedBackend {
     upstream: Result<Arc<UpstreamConfig>, String>,
+    /// True if the error is one of the options.
+    is_options_error: bool,
     files: Vec<PathBuf>,
 }
 
@@ -194,12 +196,14 @@ impl Work<'_> {
             let before = self.known.backends.remove(name).and_then(|before| before.upstream.ok());
             let after = self.snapshot.backends.get(name).map(|backend| {
                 let mut files = PartFiles { pem: &mut self.pem, used: Vec::new() };
-                let upstream = upstream(name, backend, &mut files);
+                let options = upstream_of(name, &backend.options);
+                let is_options_error = options.is_err();
+                let upstream = options.and_then(|options| upstream(options, backend, &mut files));
                 let endpoints = self.snapshot.endpoints.get(name).map_or(&[][..], Vec::as_slice);
                 servers.insert(name.clone(), servers_of(backend, endpoints).into());
                 let same = |new: &UpstreamConfig| before.as_ref().filter(|before| ***before == *new);
                 let upstream = upstream.map(|new| same(&new).map_or_else(|| Arc::new(new), Arc::clone));
-                TranslatedBackend { upstream, files: files.used }
+                TranslatedBackend { upstream, is_options_error, files: files.used }
             });
             // Rules say whether their backends exist.
             if before.is_some() != after.as_ref().is_some_and(|after| after.upstream.is_ok()) {
@@ -429,9 +433,14 @@ impl Translation {
 
     /// Errors by kind and name.
     fn errors(&self) -> BTreeMap<String, String> {
-        let backends = self.backends.iter().filter_map(|(name, of)| Some((name, of.upstream.as_ref().err()?)));
-        let mut errors: BTreeMap<_, _> =
-            backends.map(|(name, reason)| (format!("backend/{name}"), reason.clone())).collect();
+        let mut errors = BTreeMap::new();
+        for (name, backend) in &self.backends {
+            let Err(reason) = &backend.upstream else { continue };
+            errors.insert(format!("backend/{name}"), reason.clone());
+            if backend.is_options_error {
+                errors.insert(format!("backend-options/{name}"), reason.clone());
+            }
+        }
         for name in &self.overfull {
             errors.entry(format!("backend/{name}")).or_insert_with(too_many_endpoints);
         }
@@ -439,6 +448,8 @@ impl Translation {
         errors.extend(listeners.map(|(name, reason)| (format!("listener/{name}"), reason.clone())));
         let routes = self.routes.iter().filter_map(|(name, unit)| Some((name, unit.error.as_ref()?)));
         errors.extend(routes.map(|(name, reason)| (format!("route/{name}"), reason.clone())));
+        let options = self.routes.iter().filter_map(|(name, unit)| Some((name, unit.options_error.as_ref()?)));
+        errors.extend(options.map(|(name, reason)| (format!("route-options/{name}"), reason.clone())));
         for (key, reason) in &self.stream_errors {
             errors.entry(key.clone()).or_insert_with(|| reason.clone());
         }
