@@ -49,6 +49,30 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
     }
 }
 
+/// A stopped process finds requests, connections and the signal at the same time when it continues.
+#[test]
+fn a_drain_serves_requests_that_have_arrived() {
+    const CLIENTS: usize = 100;
+    let (mut server, _files) = server(2, "");
+    let used = (0..CLIENTS).map(|_| {
+        let mut stream = server.connect();
+        stream.write_all(GET).unwrap();
+        read_until(&mut stream, "hello");
+        stream
+    });
+    let mut clients: Vec<_> = used.collect();
+    server.signal("STOP");
+    clients.extend((0..CLIENTS).map(|_| server.connect()));
+    clients.iter_mut().for_each(|client| client.write_all(GET).unwrap());
+    server.signal("TERM");
+    server.signal("CONT");
+    for (number, client) in clients.iter_mut().enumerate() {
+        let response = read_all(client);
+        assert!(response.ends_with("hello"), "client {number}: {response:?}");
+    }
+    assert!(server.wait());
+}
+
 #[test]
 fn the_grace_time_and_a_second_signal_end_a_drain() {
     for (grace_time, signals) in [("1s", 1), ("600s", 2)] {

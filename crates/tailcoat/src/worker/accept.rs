@@ -186,15 +186,20 @@ impl Acceptor {
     async fn run(self, listener: AsyncListener) {
         let mut left = ACCEPTED_AT_END_MAX;
         while left > 0 {
-            let accepted = tokio::select! {
-                biased;
-                accepted = listener.accept() => accepted,
-                () = self.stop.on_evicted.notified() => return,
-            };
-            if self.stop.is_set.get() {
+            let is_stopped = self.stop.is_set.get();
+            let accepted = if is_stopped {
                 left -= 1;
-            }
+                listener.accept_now()
+            } else {
+                tokio::select! {
+                    biased;
+                    accepted = listener.accept() => accepted,
+                    // The runtime may not know yet that there are connections in the queue.
+                    () = self.stop.on_evicted.notified() => continue,
+                }
+            };
             match accepted {
+                Err(error) if is_stopped && error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok((socket, client)) => {
                     let Some(admission) = self.connections.admit(client, self.number) else { continue };
                     if self.find_place(client, admission.newcomer).await {

@@ -373,8 +373,15 @@ impl Listener {
 
 impl AsyncListener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, LogClient)> {
-        let accept = || Ok(acceptfrom_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
-        let (socket, address) = self.socket.async_io(Interest::READABLE, accept).await?;
+        self.socket.async_io(Interest::READABLE, || self.accept_now()).await
+    }
+
+    /// Accepts a connection that is in the kernel's queue, whether the runtime knows of it or not.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the queue is empty, otherwise those of accept(2).
+    pub(super) fn accept_now(&self) -> io::Result<(Socket, LogClient)> {
+        let (socket, address) = acceptfrom_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let client = match address {
             _ if self.is_unix => LogClient::Unix,
             address => LogClient::Ip(address.ok_or(Errno::NOTCONN)?.try_into()?),

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use generation::{GenerationPlan, SharedParts};
 pub(crate) use listener::{Inherited, Listener, ListenerPlan, UDP_BUFFER_BYTES, bind, bind_udp, bind_unix, plan};
@@ -321,12 +321,13 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, a
     // Connections with many open requests announce that these are the last (GOAWAY).
     context.table.borrow().wake_all();
     acceptors.stop_all();
+    let idle_ends = Instant::now() + DRAIN_IDLE_TIME;
     loop {
         let reported = *phase.borrow_and_update();
         let (WorkerPhase::Draining(limit) | WorkerPhase::Leaving(limit)) = reported else { return };
         let drained = async {
             while acceptors.is_accepting() || !context.table.borrow().is_empty() {
-                if matches!(reported, WorkerPhase::Draining(_)) {
+                if matches!(reported, WorkerPhase::Draining(_)) && Instant::now() >= idle_ends {
                     context.table.borrow_mut().evict_all_idle();
                 }
                 tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
@@ -342,6 +343,11 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, a
 
 /// Niceness of the threads that wait for disks and compress.
 const POOL_NICENESS: i32 = 10;
+
+/// Time at the beginning of a drain in which idle connections stay open. The next request of a busy client mostly comes in
+/// this time, and its response says that the connection ends. So few clients send a request on a connection that is being
+/// closed.
+const DRAIN_IDLE_TIME: Duration = Duration::from_millis(250);
 
 /// Interval at which a draining worker looks for connections that have become idle.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);

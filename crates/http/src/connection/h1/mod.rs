@@ -187,10 +187,14 @@ impl H1Connection {
         self.socket.socket_mut()
     }
 
+    /// True if the connection awaits nothing but a request.
+    fn awaits_request(&self) -> bool {
+        self.kept.is_empty() && self.receiving.is_none() && self.output.is_idle() && !self.following.is_closed()
+    }
+
     /// Reads into `input` if the connection awaits nothing but a request; `None` otherwise.
     pub(crate) fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
-        let awaits_request =
-            self.kept.is_empty() && self.receiving.is_none() && self.output.is_idle() && !self.following.is_closed();
+        let awaits_request = self.awaits_request();
         match &mut self.socket {
             Transport::Plain(socket) if awaits_request => match socket.poll_read(input) {
                 Poll::Ready(read) => Some(read),
@@ -238,7 +242,10 @@ impl H1Connection {
         let now = context.clock.now();
         let turn = &mut H1Turn { context, task, input: input.take(), output, gathers: *gathers, now };
         let verdict = context.table.borrow_mut().take_verdict(self.slot);
-        if let Some(verdict) = verdict
+        // A drain ends idle connections. A request may have arrived after the connection was found idle.
+        let is_last_look =
+            verdict == Some(WakeReason::Evicted) && context.is_ending(self.listener) && self.awaits_request();
+        if let Some(verdict) = verdict.filter(|_| !is_last_look)
             && self.on_verdict(verdict, turn)?.is_ready()
         {
             self.socket.end();
@@ -260,7 +267,14 @@ impl H1Connection {
                         return Poll::Pending;
                     }
                     reads += 1;
-                    ready!(self.drive_reading(turn))?;
+                    let polled = self.drive_reading(turn)?;
+                    if polled.is_pending() {
+                        let is_over = is_last_look && self.awaits_request();
+                        if is_over {
+                            self.socket.end();
+                        }
+                        return if is_over { Poll::Ready(Ok(())) } else { Poll::Pending };
+                    }
                 }
                 (H1Output::AwaitRequest, H1Following::Remains) => return self.drive_lingering(context, turn.task),
                 (H1Output::AwaitRequest, H1Following::Nothing) => {
