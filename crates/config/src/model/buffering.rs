@@ -107,6 +107,8 @@ impl Config {
             HandlerConfig::Gateway(gateway, _) => uses_files(&gateway.forward),
             _ => false,
         });
+        // A controller may send routes that use files later.
+        let is_used = is_used || self.server.control_plane.is_some();
         is_used.then(|| self.buffer_directory())
     }
 
