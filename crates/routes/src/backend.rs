@@ -49,6 +49,9 @@ pub struct BackendTls {
     /// Certificate that this server shows to the backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<crate::Certificate>,
+    /// True if the certificates of servers are not verified.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_any_certificate: bool,
 }
 
 /// Name in a certificate.

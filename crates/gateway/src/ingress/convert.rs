@@ -19,6 +19,10 @@ use crate::regular::regex_problem;
 const ALWAYS: &str = "always";
 const NEVER: &str = "never";
 
+/// Bytes of a content, and of a response's head, that options take at most.
+const BODY_BYTES_MAX: u64 = 1 << 50;
+const RESPONSE_HEAD_BYTES_MAX: u64 = 1 << 20;
+
 /// A host of Ingresses.
 #[derive(Debug, Default)]
 pub(crate) struct IngressHost {
@@ -56,16 +60,18 @@ pub(crate) struct IngressShare {
     pub(crate) port: Option<u16>,
     pub(crate) weight: u32,
     pub(crate) is_grpc: bool,
-    /// TLS: the server name, the secret with a CA, and true if certificates are verified.
     pub(crate) tls: Option<IngressBackendTls>,
     pub(crate) session: Option<SessionPersistence>,
     /// Options of the upstream, as KDL text.
     pub(crate) options: String,
 }
 
+/// TLS to servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IngressBackendTls {
+    /// Server name; `None` is that of the service.
     pub(crate) name: Option<String>,
+    /// Secret with the certificate that servers get, and with the CA of theirs.
     pub(crate) secret: Option<Key>,
     pub(crate) is_verified: bool,
 }
@@ -309,8 +315,8 @@ fn policy(annotations: &Annotations<'_>) -> TrafficPolicySpec {
         deny: annotations.list("denylist-source-range"),
         // The default of ingress-nginx, which 0 lifts.
         body_bytes_max: Some(match annotations.get("proxy-body-size").map_or(Some(1 << 20), size) {
-            Some(0) | None => 1 << 50,
-            Some(bytes) => bytes,
+            Some(0) | None => BODY_BYTES_MAX,
+            Some(bytes) => bytes.min(BODY_BYTES_MAX),
         }),
         ..TrafficPolicySpec::default()
     }
@@ -338,7 +344,8 @@ fn seconds(text: &str) -> Option<u64> {
         "h" => 3_600,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|seconds| (1..=86_400).contains(seconds))
+    // A day is the longest time that options take.
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|seconds| *seconds > 0).map(|seconds| seconds.min(86_400))
 }
 
 fn forward_options(annotations: &Annotations<'_>) -> String {
@@ -356,11 +363,12 @@ fn forward_options(annotations: &Annotations<'_>) -> String {
             push(option, value.to_owned());
         }
     }
-    for (name, option) in
-        [("proxy-buffer-size", "response-head-bytes-max"), ("proxy-max-temp-file-size", "buffer-file-bytes-max")]
-    {
+    for (name, option, bytes_max) in [
+        ("proxy-buffer-size", "response-head-bytes-max", RESPONSE_HEAD_BYTES_MAX),
+        ("proxy-max-temp-file-size", "buffer-file-bytes-max", BODY_BYTES_MAX),
+    ] {
         if let Some(bytes) = annotations.get(name).and_then(size).filter(|bytes| *bytes >= 1 << 10) {
-            push(option, format!("\"{bytes}B\""));
+            push(option, format!("\"{}B\"", bytes.min(bytes_max)));
         }
     }
     if let (Some(from), Some(to)) = (annotations.get("proxy-redirect-from"), annotations.get("proxy-redirect-to"))
@@ -502,8 +510,6 @@ fn share(
         let (namespace, name) = text.split_once('/').unwrap_or((&key.namespace, text));
         Key::new(namespace, name)
     });
-    // A secret of another namespace would be read without its owner's consent.
-    let secret = secret.filter(|secret| secret.namespace == key.namespace);
     let tls = is_tls.then(|| IngressBackendTls {
         name: annotations.get("proxy-ssl-name").map(str::to_owned),
         secret,

@@ -229,7 +229,7 @@ fn judge(objects: &Objects, spec: &BackendTlsPolicySpec, key: &Key) -> JudgedPol
         hostname: spec.validation.hostname.to_lowercase(),
         authorities: (!authorities.is_empty()).then(|| authorities.join("\n")),
         subject_alt_names: names.collect(),
-        client_certificate: None,
+        ..BackendTls::default()
     };
     JudgedPolicy { conditions: vec![StatusCondition::yes("Accepted", "Accepted"), resolved], tls: Ok(tls) }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use routes::{
-    BackendRef, ExternalAuth, ExternalAuthKind, Filter, Match, Protocol, Redirect, Route, Rule, ValueMatch, ValueTest,
+    BackendRef, BackendTls, Certificate, ExternalAuth, ExternalAuthKind, Filter, Match, Protocol, Redirect, Route,
+    Rule, ValueMatch, ValueTest,
 };
 use serde_json::{Value, json};
 
@@ -215,24 +216,43 @@ impl IngressScope<'_, '_> {
         let mut backend = self.translated.backends.backends.get(&name).cloned().unwrap_or_default();
         backend.options.push_str(&share.options);
         if let Some(tls) = &share.tls {
-            let authorities = match (&tls.secret, tls.is_verified) {
-                (Some(secret), true) => {
-                    let found = self.context.objects.secrets.get(secret).and_then(|secret| secret.text("ca.crt"));
-                    Some(found.ok_or_else(|| ("InvalidCertificateRef", format!("Secret {secret} lacks ca.crt")))?)
-                }
-                _ => None,
-            };
-            if !tls.is_verified {
-                backend.options.push_str("tls-verify off\n");
-            }
             let of_service = || format!("{}.{}.svc", share.service.name, share.service.namespace);
             let hostname = tls.name.clone().unwrap_or_else(of_service);
-            backend.tls = Some(routes::BackendTls { hostname, authorities, ..routes::BackendTls::default() });
+            let mut of_backend =
+                BackendTls { hostname, accepts_any_certificate: !tls.is_verified, ..BackendTls::default() };
+            if let Some(secret) = &tls.secret {
+                (of_backend.client_certificate, of_backend.authorities) = self.backend_secret(from, secret)?;
+                if tls.is_verified && of_backend.authorities.is_none() {
+                    return Err(("InvalidCertificateRef", format!("Secret {secret} lacks ca.crt")));
+                }
+            }
+            backend.tls = Some(of_backend);
         }
         let own = format!("{name} of Ingress {ingress}");
         self.translated.backends.backends.insert(own.clone(), backend);
         let port = to.port.unwrap_or_default();
         self.translated.backends.by_service.entry(share.service.clone()).or_default().insert(own.clone(), port);
         Ok(own)
+    }
+
+    /// Certificate and CA of a secret for TLS to servers. It may lack one of them.
+    fn backend_secret(
+        &self,
+        from: Referrer<'_>,
+        secret: &Key,
+    ) -> Result<(Option<Certificate>, Option<String>), Unresolved> {
+        // A secret of another namespace would be used without its owner's consent.
+        if secret.namespace != from.namespace {
+            return Err(("RefNotPermitted", format!("Secret {secret} is in another namespace")));
+        }
+        let objects = self.context.objects;
+        let authorities = objects.secrets.get(secret).and_then(|found| found.text("ca.crt"));
+        let has_certificate = objects.secrets.get(secret).is_some_and(|found| found.text("tls.crt").is_some());
+        if authorities.is_some() && !has_certificate {
+            return Ok((None, authorities));
+        }
+        let to = ResourceRef { name: secret.name.clone(), ..ResourceRef::default() };
+        let certificate = objects.certificate(from, &to, "InvalidCertificateRef")?;
+        Ok((Some(certificate), authorities))
     }
 }

@@ -93,6 +93,7 @@ pub(super) fn upstream(
         upstream.tls = UpstreamTls {
             authorities,
             server_name: Some(tls.hostname.clone()),
+            is_verified: !tls.accepts_any_certificate,
             certificate,
             accepted_names: accepted.collect(),
             ..UpstreamTls::default()
