@@ -9,6 +9,8 @@ mod error_tests;
 mod filters;
 mod gateways;
 mod ingresses;
+#[cfg(test)]
+mod input_tests;
 mod listeners;
 mod policies;
 mod references;
