@@ -97,6 +97,7 @@ mod moving_in;
 mod overload;
 mod php;
 mod place_attacks;
+mod pods;
 mod proxy_attacks;
 mod proxy_protocol;
 mod readme;

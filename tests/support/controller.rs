@@ -28,10 +28,16 @@ impl Controlled {
 
     /// Starts a server whose last routes may be in the directory, with further options of its configuration.
     pub(crate) fn start_in(directory: TempDir, options: &str) -> Self {
+        let config = write_config(&directory, options);
+        Self::start_from(directory, &config)
+    }
+
+    /// Starts a server with this configuration, whose control plane is `plane.sock` in the directory.
+    pub(crate) fn start_from(directory: TempDir, config: &Path) -> Self {
         let socket = directory.path().join("plane.sock");
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("the socket can be bound");
-        let server = TestServer::run_from(&write_config(&directory, options));
+        let server = TestServer::run_from(config);
         let (stream, _) = listener.accept().expect("the server connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
         let mut stream = BufReader::new(stream);
