@@ -77,7 +77,8 @@ impl SimulatedStore {
     /// Number of the oldest event.
     fn oldest(&self) -> u64 {
         let meta = self.values.get("meta").and_then(|(value, _)| serde_json::from_slice::<Value>(value).ok());
-        meta.and_then(|meta| meta["oldest"].as_u64()).unwrap_or(1)
+        // That of another program may have any number.
+        meta.and_then(|meta| meta["oldest"].as_u64()).filter(|oldest| *oldest < u64::MAX).unwrap_or(1)
     }
 
     /// True if this purge was an event at some time.
