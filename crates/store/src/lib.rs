@@ -175,7 +175,7 @@ impl BoundedList {
 
     fn push(&mut self, key: StoreKey, entry: Entry) {
         let Some(bytes_left) = self.bytes_left.checked_sub(entry.value.len()) else {
-            // No smaller value after it is read either: the order of keys decides.
+            // No smaller value after it is read either: the engine's order decides.
             self.bytes_left = 0;
             return self.push_unread(key);
         };

@@ -1,6 +1,8 @@
 //! Limits on replies of Valkey. The client library keeps a reply in memory until it is whole, and takes the length of an array
 //! from its head. So a server that lies could fill the memory of an instance, or end its process by one line.
 //!
+//! The library connects to Sentinels and to nodes of a cluster by itself, so their replies have no such limit.
+//!
 //! [`ReplyScan`] follows the bytes of replies (RESP, "Redis serialization protocol specification") and ends the connection at the
 //! first head that promises too much.
 
