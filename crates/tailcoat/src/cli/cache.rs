@@ -53,7 +53,7 @@ impl CacheArgs {
             ControlReport::Purged(count) => {
                 let code = print(&format!("{count}\n"));
                 if count == 0 && !all {
-                    eprintln!("  no stored response matches; give URLs with host and port as clients send them, and end a prefix with `*`");
+                    eprintln!("  no response that this instance stores matches; give URLs with host and port as clients send them, and end a prefix with `*`");
                 }
                 code
             }

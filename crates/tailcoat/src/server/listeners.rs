@@ -194,12 +194,7 @@ impl Listeners {
     /// Closes all listeners before a shutdown, so that the next server can listen there while this one completes its
     /// open requests. The workers drain the queues through their own descriptors.
     pub(super) fn close_all(&mut self, log: &ServerLog) {
-        self.retire_all(&[], |listen, error| {
-            // Some kernels permit the filter to root only. At a shutdown, a warning would tell operators nothing new.
-            if error.kind() != io::ErrorKind::PermissionDenied {
-                warn_of_closing(log, listen, error);
-            }
-        });
+        self.retire_all(&[], |listen, error| warn_of_closing(log, listen, error));
     }
 
     fn retire_all(&mut self, used: &[Listen], on_error: impl Fn(&Listen, &io::Error)) {
@@ -296,20 +291,23 @@ impl Listeners {
         }
         let has_settings = self.settings.as_ref() == Some(server);
         for (number, address) in &mut self.open {
-            let result = match plans.get(number) {
-                Some(plan) if has_settings && address.is_of(plan) => Ok(()),
-                Some(plan) => address.stay(plan, server),
+            match plans.get(number) {
+                Some(plan) if has_settings && address.is_of(plan) => {}
+                Some(plan) => {
+                    if let Err(error) = address.stay(plan, server) {
+                        log.warn(
+                            event("changing listener failed", &[("listen", &address.listen), ("error", &error)]),
+                            "the listener stays as it was",
+                        );
+                    }
+                }
                 None if address.retired_at.is_none() => {
                     self.has_retired = true;
-                    address.retire()
+                    if let Err(error) = address.retire() {
+                        warn_of_closing(log, &address.listen, &error);
+                    }
                 }
-                None => Ok(()),
-            };
-            if let Err(error) = result {
-                log.warn(
-                    event("changing listener failed", &[("listen", &address.listen), ("error", &error)]),
-                    "the listener stays as it was",
-                );
+                None => {}
             }
         }
         if !has_settings {
@@ -510,6 +508,10 @@ fn all_banks_in_use() -> io::Error {
 }
 
 fn warn_of_closing(log: &ServerLog, listen: &Listen, error: &io::Error) {
+    // Newer kernels (seen with 6.18) allow the filter only with CAP_NET_ADMIN. Operators can do nothing about that.
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return;
+    }
     let values: &[(&str, &dyn fmt::Display)] = &[("listen", listen), ("error", error)];
     log.warn(event("closing listener failed", values), "connections that clients open now may be reset");
 }
