@@ -73,14 +73,15 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailor", "statistics", &[]),
     ("tailor", "nodes", &[]),
     ("tailor", "engine", &["units"]),
-    ("tailor", "report", &["units", "engine", "bench"]),
+    ("tailor", "output", &[]),
+    ("tailor", "report", &["units", "engine", "bench", "output"]),
     ("tailor", "end", &[]),
-    ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end", "statistics"]),
-    ("tailor", "import", &["units", "bench", "end"]),
-    ("tailor", "diff", &["units", "statistics", "report", "end"]),
-    ("tailor", "history", &["units", "report", "diff", "end"]),
+    ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end", "statistics", "output"]),
+    ("tailor", "import", &["units", "bench", "end", "output"]),
+    ("tailor", "diff", &["units", "statistics", "report", "end", "output"]),
+    ("tailor", "history", &["units", "report", "diff", "end", "output"]),
     ("tailor", "agent", &["units", "nodes", "engine", "report", "bench", "end"]),
-    ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end"]),
+    ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end", "output"]),
 ];
 
 /// The load generator measures all servers alike: no crate of the server depends on it, and it depends on none of them.

@@ -185,7 +185,7 @@ pub fn main() -> ExitCode {
         TailorCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut script);
-            crate::report::print(&String::from_utf8_lossy(&script)).map(|()| ProgramEnd::Passed)
+            crate::output::print(&String::from_utf8_lossy(&script)).map(|()| ProgramEnd::Passed)
         }
         TailorCommand::Man { dir } => match clap_mangen::generate_to(Cli::command(), &dir) {
             Ok(()) => Ok(ProgramEnd::Passed),
@@ -200,7 +200,7 @@ pub fn main() -> ExitCode {
                 SchemaOf::Replay => crate::replay::schema(),
                 SchemaOf::Web99 => crate::web99::schema(),
             };
-            crate::report::print(&format!("{schema}\n")).map(|()| ProgramEnd::Passed)
+            crate::output::print(&format!("{schema}\n")).map(|()| ProgramEnd::Passed)
         }
     };
     match result {

@@ -31,7 +31,7 @@ pub(crate) struct DiffOptions {
 /// The records cannot be read, or cannot be compared.
 pub(crate) fn run(options: &DiffOptions) -> Result<ProgramEnd, String> {
     let (text, is_worse) = describe(&read(&options.old)?, &read(&options.new)?, options.tolerance)?;
-    crate::report::print(&text)?;
+    crate::output::print(&text)?;
     Ok(if is_worse { ProgramEnd::Failed } else { ProgramEnd::Passed })
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &HistoryOptions) -> Result<ProgramEnd, String> {
     if let Some(path) = &options.html {
         write_to(path, &page(&reports, &text))?;
     }
-    crate::report::print(&text)?;
+    crate::output::print(&text)?;
     Ok(ProgramEnd::Passed)
 }
 

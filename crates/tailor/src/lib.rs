@@ -22,6 +22,7 @@ mod history;
 mod import;
 mod lab;
 mod nodes;
+mod output;
 mod replay;
 mod report;
 mod search;

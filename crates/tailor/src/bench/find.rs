@@ -93,7 +93,7 @@ pub(super) fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     let stop = crate::end::stop_on_signals()?;
     let report = search(options, &stop)?;
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
-        crate::report::print(&report.to_text())?;
+        crate::output::print(&report.to_text())?;
     }
     if let Some(path) = &options.json {
         write_to(path, &serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?)?;

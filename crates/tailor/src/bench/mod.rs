@@ -156,7 +156,7 @@ pub(crate) fn measure_with(
 pub(crate) fn write_reports(options: &LoadOptions, report: &BenchReport) -> Result<(), String> {
     // A program reads the JSON on standard output, so nothing else may be written there.
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
-        crate::report::print(&report::text::page(report))?;
+        crate::output::print(&report::text::page(report))?;
     }
     if let Some(path) = &options.json {
         report::write_to(path, &report::json::to_string(report))?;

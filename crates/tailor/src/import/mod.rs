@@ -136,7 +136,7 @@ pub(crate) fn run(options: &ImportOptions) -> Result<ProgramEnd, String> {
     let text = translate(options)?;
     match &options.output {
         Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
-        None => crate::report::print(&text)?,
+        None => crate::output::print(&text)?,
     }
     Ok(ProgramEnd::Passed)
 }

@@ -119,12 +119,12 @@ pub(crate) fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
     }
     if let [old, new] = options.what.as_slice() {
         let (text, is_comparable) = difference::describe(&read_reports(old)?, &read_reports(new)?);
-        crate::report::print(&text)?;
+        crate::output::print(&text)?;
         return Ok(if is_comparable { ProgramEnd::Passed } else { ProgramEnd::Failed });
     }
     let text = lab_text(&options.what[0])?;
     if options.print {
-        crate::report::print(&text)?;
+        crate::output::print(&text)?;
         return Ok(ProgramEnd::Passed);
     }
     run_lab(options, &text)
@@ -168,7 +168,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     if let Some(path) = &options.html {
         crate::report::write_to(path, &report.to_html())?;
     }
-    crate::report::print(&report.to_text())?;
+    crate::output::print(&report.to_text())?;
     Ok(match (stop.load(Ordering::Relaxed), report.passed) {
         (true, _) => ProgramEnd::Interrupted,
         (false, true) => ProgramEnd::Passed,

@@ -114,7 +114,7 @@ pub(crate) fn run(options: &SoakOptions) -> Result<ProgramEnd, String> {
     let result = if records.missing(options.duration).is_zero() { Ok(()) } else { run.pieces(&mut records) };
     let text = records.to_text();
     write_to(&directory.join("report.html"), &records.to_html())?;
-    crate::report::print(&text)?;
+    crate::output::print(&text)?;
     result?;
     Ok(match (stop.load(Ordering::Relaxed), records.has_failures()) {
         (true, _) => ProgramEnd::Interrupted,

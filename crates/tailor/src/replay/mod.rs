@@ -92,7 +92,7 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
     let mut report = compare_all(&requests, &servers, &filter, options, &stop);
     report.left_out = left_out;
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
-        crate::report::print(&report.text(options.examples))?;
+        crate::output::print(&report.text(options.examples))?;
     }
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&report).map_err(|error| format!("report: {error}"))?;

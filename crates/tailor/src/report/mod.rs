@@ -10,7 +10,6 @@ mod scenarios;
 mod streams;
 pub(crate) mod text;
 
-use std::io::Write;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -437,18 +436,10 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Prints a text on standard output. A reader that wants no more of it, such as `head`, is not an error.
-pub(crate) fn print(text: &str) -> Result<(), String> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}")),
-        _ => Ok(()),
-    }
-}
-
 /// Writes a report to a file, or to standard output if the path is `-`.
 pub(crate) fn write_to(path: &Path, text: &str) -> Result<(), String> {
     if path.as_os_str() == "-" {
-        return print(&format!("{text}\n"));
+        return crate::output::print(&format!("{text}\n"));
     }
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -182,7 +182,7 @@ fn write_report(report: &Web99Report, output: &Web99Output) -> Result<(), String
     }
     // A program reads the JSON on standard output, so nothing else may be written there.
     if output.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
-        crate::report::print(&report.to_text())?;
+        crate::output::print(&report.to_text())?;
     }
     Ok(())
 }

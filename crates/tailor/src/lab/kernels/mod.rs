@@ -79,7 +79,7 @@ pub(super) fn run(choice: &KernelChoice, lab: &Lab, options: &KernelOptions<'_>)
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
         crate::report::write_to(path, &json)?;
     }
-    crate::report::print(&report.to_text())?;
+    crate::output::print(&report.to_text())?;
     Ok(if report.is_valid { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
