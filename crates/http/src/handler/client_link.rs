@@ -643,7 +643,7 @@ mod tests {
         let task = &mut Task::from_waker(Waker::noop());
         let cell = ClientLinkCell::with_content(BodyFraming::Length(5), 5, None);
         let link = cell.link();
-        let take = |most| take_from(&link, most);
+        let take = |most| take_from(link, most);
         assert!(!link.wants_content());
         assert_eq!(take(9), (Poll::Pending, vec![]));
         assert!(link.wants_content());
