@@ -465,7 +465,7 @@ mod tests {
         };
         let (unknown, expired) = (valid.replace(KEY_ID, "other"), valid.replace("expires=", "expires=1;old="));
         let good = Ok("test agent".to_owned());
-        assert_eq!(of(&[valid.clone()]), good, "a signature of something else comes first");
+        assert_eq!(of(std::slice::from_ref(&valid)), good, "a signature of something else comes first");
         assert_eq!(of(&[unknown.clone(), expired, valid.replace("ed25519", "rsa-v1_5-sha256")]), good);
         assert_eq!(of(&vec![unknown; SIGNATURES_MAX]), Err(SignatureFault::UnknownKey));
         assert_eq!(of(&vec![valid.clone(); SIGNATURES_MAX]), Err(SignatureFault::Wrong));
