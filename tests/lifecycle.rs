@@ -1,9 +1,11 @@
 //! From start to shutdown: listeners, signals, draining.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -46,6 +48,33 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
         let rest = read_all(&mut busy);
         assert!(rest.len() > LARGE_BYTES - 65_536 && rest.ends_with('x'), "{signal}: {} bytes", rest.len());
         assert!(server.wait(), "{signal}");
+    }
+}
+
+/// The socket that finds out whether an address is free does not take connections.
+#[test]
+fn the_first_connections_are_served() {
+    let files = site_with_large_file();
+    for _ in 0..5 {
+        let port = free_port();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let deadline = Instant::now() + PATIENCE;
+                while Instant::now() < deadline {
+                    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+                    return read_all(&mut stream);
+                }
+                String::new()
+            });
+            let server = TestServer::run(&format!(
+                "site {{\n listen \"127.0.0.1:{port}\"\n root \"{}\"\n respond \"/\" 200 \"hello\"\n}}\n",
+                files.path().display()
+            ));
+            let response = first.join().unwrap();
+            assert!(response.ends_with("hello"), "{response:?}");
+            drop(server);
+        });
     }
 }
 

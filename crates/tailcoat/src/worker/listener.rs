@@ -139,11 +139,11 @@ pub(crate) fn bind(
 
 fn bind_tcp(address: SocketAddr, workers: usize, settings: &SocketSettings) -> io::Result<Vec<Listener>> {
     // With `SO_REUSEPORT`, a second server of the same user could bind the same address and share its connections. So
-    // the first try goes without; it also chooses the port if that is 0.
-    let address = match until_free(|| listen_tcp(address, settings, false))? {
-        Listener::Tcp(probe) => probe.local_addr()?,
-        Listener::Unix(_) | Listener::Udp(_) => address,
-    };
+    // the first try goes without; it also chooses the port if that is 0. It does not listen: clients that connected to it
+    // would get a reset.
+    let probe = until_free(|| bind_socket(address, settings, false))?;
+    let address = probe.local_addr()?.as_socket().unwrap_or(address);
+    drop(probe);
     // Even with one worker, because a reload may add more.
     (0..workers).map(|_| listen_tcp(address, settings, true)).collect()
 }
@@ -166,6 +166,12 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 }
 
 fn listen_tcp(address: SocketAddr, settings: &SocketSettings, shares_port: bool) -> io::Result<Listener> {
+    let socket = bind_socket(address, settings, shares_port)?;
+    socket.listen(settings.backlog)?;
+    Ok(Listener::Tcp(socket.into()))
+}
+
+fn bind_socket(address: SocketAddr, settings: &SocketSettings, shares_port: bool) -> io::Result<RawSocket> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shares_port)?;
@@ -175,8 +181,7 @@ fn listen_tcp(address: SocketAddr, settings: &SocketSettings, shares_port: bool)
     }
     settings.set(&socket)?;
     socket.bind(&address.into())?;
-    socket.listen(settings.backlog)?;
-    Ok(Listener::Tcp(socket.into()))
+    Ok(socket)
 }
 
 /// Options of a listening socket.
