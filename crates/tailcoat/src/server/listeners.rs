@@ -194,7 +194,12 @@ impl Listeners {
     /// Closes all listeners before a shutdown, so that the next server can listen there while this one completes its
     /// open requests. The workers drain the queues through their own descriptors.
     pub(super) fn close_all(&mut self, log: &ServerLog) {
-        self.retire_all(&[], |listen, error| warn_of_closing(log, listen, error));
+        self.retire_all(&[], |listen, error| {
+            // At a shutdown, it would tell operators nothing new.
+            if error.kind() != io::ErrorKind::PermissionDenied {
+                warn_of_closing(log, listen, error);
+            }
+        });
     }
 
     fn retire_all(&mut self, used: &[Listen], on_error: impl Fn(&Listen, &io::Error)) {
@@ -508,12 +513,12 @@ fn all_banks_in_use() -> io::Error {
 }
 
 fn warn_of_closing(log: &ServerLog, listen: &Listen, error: &io::Error) {
-    // Newer kernels (seen with 6.18) allow the filter only with CAP_NET_ADMIN. Operators can do nothing about that.
-    if error.kind() == io::ErrorKind::PermissionDenied {
-        return;
-    }
     let values: &[(&str, &dyn fmt::Display)] = &[("listen", listen), ("error", error)];
-    log.warn(event("closing listener failed", values), "connections that clients open now may be reset");
+    // Newer kernels (seen with 6.18) allow the filter only with CAP_NET_ADMIN. Operators can do nothing about that.
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => log.info(event("closing listener without a filter", values)),
+        _ => log.warn(event("closing listener failed", values), "connections that clients open now may be reset"),
+    }
 }
 
 /// Removes a socket's file, unless another kind of file has replaced it.
