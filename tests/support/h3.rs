@@ -36,6 +36,7 @@ impl H3Session {
         Self::connect_with(server, authority, 60)
     }
 
+    #[cfg(feature = "acme")]
     /// Connects to a server by its address: the certificate must have it.
     pub(crate) fn connect_by_address(server: SocketAddr, authority: &Path) -> Self {
         Self::start(server, authority, 60, &server.ip().to_string())
