@@ -36,8 +36,8 @@ impl H3Session {
         Self::connect_with(server, authority, 60)
     }
 
-    #[cfg(feature = "acme")]
     /// Connects to a server by its address: the certificate must have it.
+    #[cfg(feature = "acme")]
     pub(crate) fn connect_by_address(server: SocketAddr, authority: &Path) -> Self {
         Self::start(server, authority, 60, &server.ip().to_string())
     }
