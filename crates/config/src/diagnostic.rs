@@ -295,15 +295,15 @@ struct DiagnosticReport<'a> {
 impl<'a> DiagnosticReport<'a> {
     fn new(diagnostic: &'a Diagnostic, source: &'a ShownSource) -> Self {
         // Texts may quote values of the file, in which escapes stand for any character.
-        let mut help = diagnostic.help.as_deref().map(printable);
+        let mut help = diagnostic.help.as_deref().map(shown_text);
         let mut labels =
-            vec![LabeledSpan::new_primary_with_span(Some(printable(&diagnostic.label)), diagnostic.span.clone())];
+            vec![LabeledSpan::new_primary_with_span(Some(shown_text(&diagnostic.label)), diagnostic.span.clone())];
         match &diagnostic.related {
             Some((source, span, label)) if Arc::ptr_eq(source, &diagnostic.source) => {
-                labels.push(LabeledSpan::new_with_span(Some(printable(label)), span.clone()));
+                labels.push(LabeledSpan::new_with_span(Some(shown_text(label)), span.clone()));
             }
             Some((source, span, label)) => {
-                let place = printable(&format!("{label}: {}:{}", source.name, source.position(span.start).0));
+                let place = shown_text(&format!("{label}: {}:{}", source.name, source.position(span.start).0));
                 help = Some(help.map_or(place.clone(), |help| format!("{help}\n{place}")));
             }
             None => {}
@@ -327,7 +327,7 @@ impl ShownSource {
         let text = printable(&source.text);
         let line_starts =
             std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
-        Self { name: printable(&source.name), text, line_starts }
+        Self { name: shown_text(&source.name), text, line_starts }
     }
 
     /// The line, from 0, that this byte is in.
@@ -381,6 +381,11 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// A text of a finding, which may quote a value with tabs.
+fn shown_text(text: &str) -> String {
+    printable(text).replace('\t', " ")
+}
+
 /// Characters that KDL forbids (KDL 2, "Disallowed Literal Code Points"), which are those that act on a terminal.
 pub(super) fn is_harmful(character: char) -> bool {
     matches!(character, '\0'..='\x08' | '\x0e'..='\x1f' | '\x7f'..='\u{9f}' | '\u{200e}'..='\u{200f}'
@@ -390,7 +395,7 @@ pub(super) fn is_harmful(character: char) -> bool {
 
 impl fmt::Display for DiagnosticReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&self.diagnostic.message))
+        f.write_str(&shown_text(&self.diagnostic.message))
     }
 }
 

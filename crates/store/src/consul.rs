@@ -9,7 +9,7 @@ use tailcoat_rest::{RestClient, RestResponse};
 
 use super::{
     BoundedList, EngineTime, Entry, Expectation, LIST_MAX, LIST_RESPONSE_BYTES_MAX, Pending, Put, SharedStore,
-    StoreError, StoreKey, StoredVersion, ValueFlaw, rest_client, s3, salt,
+    StoreError, StoreKey, StoredVersion, ValueFlaw, get_all, rest_client, s3, salt,
 };
 
 /// Random bytes at the start of each value. A change that repeats a value leaves the index as it is.
@@ -160,22 +160,9 @@ impl SharedStore for ConsulStore {
             {
                 Ok(response) => response,
                 Err(StoreError::TooLarge) => {
-                    let mut list = BoundedList::new();
                     let names = self.names(folder).await?;
-                    let mut keys: Vec<StoreKey> = names.iter().filter_map(|name| self.key_of(name, folder)).collect();
-                    if keys.len() > LIST_MAX {
-                        return Err(StoreError::TooLarge);
-                    }
-                    keys.sort_unstable();
-                    for key in keys {
-                        if list.is_full() {
-                            list.push_unread(key);
-                        } else if let Some(found) = self.find(&key).await? {
-                            let entry = self.entry(&key, found);
-                            list.push(key, entry);
-                        }
-                    }
-                    return Ok(list.sorted());
+                    let keys: Vec<StoreKey> = names.iter().filter_map(|name| self.key_of(name, folder)).collect();
+                    return if keys.len() > LIST_MAX { Err(StoreError::TooLarge) } else { get_all(self, keys).await };
                 }
                 Err(error) => return Err(error),
             };

@@ -194,6 +194,26 @@ impl BoundedList {
     }
 }
 
+/// Entries of these keys, read one after another, in the order of keys.
+async fn get_all(store: &impl SharedStore, mut keys: Vec<StoreKey>) -> Result<Vec<(StoreKey, Entry)>, StoreError> {
+    keys.sort_unstable();
+    let mut list = BoundedList::new();
+    for key in keys {
+        if list.is_full() {
+            list.push_unread(key);
+            continue;
+        }
+        match store.get(&key).await {
+            Ok(Some(entry)) => list.push(key, entry),
+            // Removed since.
+            Ok(None) => {}
+            Err(StoreError::Unusable(_)) => list.push_unread(key),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(list.sorted())
+}
+
 /// State of a key that a change needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expectation<'a> {

@@ -17,8 +17,8 @@ use tailcoat_rest::{RestClient, RestResponse, encoded};
 use time::OffsetDateTime;
 
 use super::{
-    BoundedList, EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, RESPONSE_BYTES_MAX, SharedStore, StoreError,
-    StoreKey, StoredVersion, ValueFlaw, rest_client, salt,
+    EngineTime, Entry, Expectation, LIST_MAX, Pending, Put, RESPONSE_BYTES_MAX, SharedStore, StoreError, StoreKey,
+    StoredVersion, ValueFlaw, get_all, rest_client, salt,
 };
 
 /// Random bytes at the start of each object. An ETag is a digest of the content, and each change needs a new version.
@@ -284,22 +284,7 @@ impl SharedStore for S3Store {
                     None => break,
                 }
             }
-            keys.sort_unstable();
-            let mut list = BoundedList::new();
-            for key in keys {
-                if list.is_full() {
-                    list.push_unread(key);
-                    continue;
-                }
-                match self.get(&key).await {
-                    Ok(Some(entry)) => list.push(key, entry),
-                    // Removed since.
-                    Ok(None) => {}
-                    Err(StoreError::Unusable(_)) => list.push_unread(key),
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(list.sorted())
+            get_all(self, keys).await
         })
     }
 

@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use super::key::KEY_BYTES_MAX;
 use super::resp_limit::LimitedReplies;
 use super::{
-    BoundedList, COUNT_TIME, EngineTime, Entry, Expectation, InstanceCount, LIST_MAX, LimitCharge, Pending, Put,
-    SharedStore, StoreError, StoreKey, StoredVersion, ValueFlaw, salt,
+    COUNT_TIME, EngineTime, Entry, Expectation, InstanceCount, LIST_MAX, LimitCharge, Pending, Put, SharedStore,
+    StoreError, StoreKey, StoredVersion, ValueFlaw, get_all, salt,
 };
 
 /// Start of all keys.
@@ -402,17 +402,8 @@ impl SharedStore for ValkeyStore {
             let names: Vec<String> =
                 redis::from_redis_value(found).map_err(|error| StoreError::Wrong(error.to_string()))?;
             let keys = names.into_iter().filter_map(|name| StoreKey::new(name).ok());
-            let mut keys: Vec<StoreKey> = keys.filter(|key| key.folder() == folder.as_str()).collect();
-            keys.sort_unstable();
-            let mut list = BoundedList::new();
-            for key in keys {
-                if list.is_full() {
-                    list.push_unread(key);
-                } else if let Some(entry) = self.read(&key).await? {
-                    list.push(key, entry);
-                }
-            }
-            Ok(list.sorted())
+            let keys = keys.filter(|key| key.folder() == folder.as_str()).collect();
+            get_all(self, keys).await
         })
     }
 

@@ -267,13 +267,12 @@ impl H1Connection {
                         return Poll::Pending;
                     }
                     reads += 1;
-                    let polled = self.drive_reading(turn)?;
-                    if polled.is_pending() {
-                        let is_over = is_last_look && self.awaits_request();
-                        if is_over {
+                    if self.drive_reading(turn)?.is_pending() {
+                        if is_last_look && self.awaits_request() {
                             self.socket.end();
+                            return Poll::Ready(Ok(()));
                         }
-                        return if is_over { Poll::Ready(Ok(())) } else { Poll::Pending };
+                        return Poll::Pending;
                     }
                 }
                 (H1Output::AwaitRequest, H1Following::Remains) => return self.drive_lingering(context, turn.task),

@@ -27,8 +27,8 @@ use crate::metrics::Limit;
 const RECEIVES_A_TURN_MAX: usize = 4;
 
 /// Initial packets that an endpoint decrypts in each [`INITIALS_INTERVAL`]. A worker completes fewer than 2,000 handshakes a
-/// second, of two to four such packets each. More come from a flood: decrypting them all would leave no time to receive
-/// those of connections, which the kernel would drop.
+/// second, of two to four such packets each. More come from a flood. Decrypting them all would leave no time to receive
+/// packets of connections, and the kernel would drop these.
 const INITIALS_MAX: u32 = 1_000;
 const INITIALS_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -105,13 +105,16 @@ impl CountTable {
     }
 
     /// Shares the limit with the instances that have a limit of this identity, which is not 0; 0 shares it no longer.
-    pub(crate) fn share(&self, id: u64) {
-        if self.shared_id.swap(id, Ordering::Relaxed) != id {
+    /// Returns true if it was not shared before.
+    pub(crate) fn share(&self, id: u64) -> bool {
+        let before = self.shared_id.swap(id, Ordering::Relaxed);
+        if before != id {
             self.forget_others();
         }
         if id == 0 {
             self.is_closed.store(false, Ordering::Relaxed);
         }
+        before == 0
     }
 
     /// True if the limit is shared.
@@ -227,7 +230,7 @@ mod tests {
     impl Instances {
         fn new() -> Self {
             let tables = [(); 3].map(|()| Arc::<CountTable>::default());
-            tables.iter().for_each(|table| table.share(77));
+            tables.iter().for_each(|table| _ = table.share(77));
             Self { tables, stored: HashMap::new() }
         }
 

@@ -141,11 +141,13 @@ impl RateTable {
     }
 
     /// Shares the limit with the instances that have a limit of this identity, which is not 0; 0 shares it no longer.
-    pub(crate) fn share(&self, id: u64) {
-        self.shared_id.store(id, Ordering::Relaxed);
+    /// Returns true if it was not shared before.
+    pub(crate) fn share(&self, id: u64) -> bool {
+        let before = self.shared_id.swap(id, Ordering::Relaxed);
         if id == 0 {
             self.is_closed.store(false, Ordering::Relaxed);
         }
+        before == 0
     }
 
     /// True if the limit is shared.
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn instances_share_a_limit() {
         let tables = [table(10, 1, 10, 100), table(10, 1, 10, 100)];
-        tables.iter().for_each(|table| table.share(77));
+        tables.iter().for_each(|table| _ = table.share(77));
         let (mut stored_full_at_ns, mut granted) = (0_u64, 0);
         for now_ms in (10_000..70_000).step_by(10) {
             for table in &tables {

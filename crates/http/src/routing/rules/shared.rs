@@ -160,34 +160,29 @@ impl AllRules {
         (self.kept.bot_lists.clone(), Arc::clone(&self.kept.claims))
     }
 
-    /// Gives each limit, and each rule of bans, an identity that is the same at all instances, if limits are shared. `is_closed`:
-    /// those that are new reject until the store has responded.
+    /// Gives each limit, and each rule of bans, an identity that is the same at all instances, if limits are shared. With
+    /// `is_closed`, new limits reject until the store has responded.
     fn share_limits(&self, is_closed: bool) {
         let hasher = &self.kept.hasher;
-        let share_rate = |table: &RateTable, id: u64| {
-            let is_new = !table.is_shared();
-            table.share(id);
-            if is_closed && is_new {
+        let id_of = |identity: String| if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 };
+        let share_rate = |table: &RateTable, identity| {
+            if table.share(id_of(identity)) && is_closed {
                 table.close(true);
             }
         };
         let of_sites = self.kept.sites.iter().map(|((names, _), limits)| (format!("{names:?}"), limits));
         for (site, limits) in of_sites.chain([(String::new(), &self.kept.all)]) {
             for (index, (limit, table)) in limits.rate.iter().enumerate() {
-                let identity = format!("{site} {index} {:?} {:?}", limit.path, limit.key);
-                share_rate(table, if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+                share_rate(table, format!("{site} {index} {:?} {:?}", limit.path, limit.key));
             }
             for (index, (limit, table)) in limits.request.iter().enumerate() {
                 let identity = format!("requests {site} {index} {:?} {:?}", limit.path, limit.key);
-                let is_new = !table.is_shared();
-                table.share(if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
-                if is_closed && is_new {
+                if table.share(id_of(identity)) && is_closed {
                     table.close(true);
                 }
             }
             for (index, (rule, table)) in limits.bans.iter().enumerate() {
-                let identity = format!("bans {site} {index} {:?} {:?}", rule.path, rule.statuses);
-                share_rate(table, if hasher.is_shared() { hasher.of_identity(&identity) } else { 0 });
+                share_rate(table, format!("bans {site} {index} {:?} {:?}", rule.path, rule.statuses));
             }
         }
     }
