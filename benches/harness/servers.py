@@ -39,6 +39,12 @@ KNOWN_PEERS = {
     "apache-cgi": ("apache-cgi.conf", APACHE, "apache2 -v"),
     "haproxy": ("haproxy.cfg", HAPROXY, "haproxy -v"),
     "caddy-proxy": ("caddy-proxy.conf", CADDY, "caddy version"),
+    "nginx-compression": ("nginx-compression.conf", NGINX, "nginx -v"),
+    "haproxy-compression": ("haproxy-compression.cfg", HAPROXY, "haproxy -v"),
+    "caddy-compression": ("caddy-compression.conf", CADDY, "caddy version"),
+    "nginx-auth": ("nginx-auth.conf", NGINX, "nginx -v"),
+    "caddy-auth": ("caddy-auth.conf", CADDY, "caddy version"),
+    "nginx-disk-cache": ("nginx-disk-cache.conf", NGINX, "nginx -v"),
     "nginx-missing": ("nginx-missing.conf", NGINX, "nginx -v"),
     "nginx-fallback": ("nginx-fallback.conf", NGINX, "nginx -v"),
     "nginx-tls": ("nginx-tls.conf", NGINX, "nginx -v"),
@@ -61,7 +67,7 @@ OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
 OURS_HTTP2 = "tailcoat-http2"
 TAILCOAT_OPTIONS = "serve {root} --listen 127.0.0.1:{port} --workers 1 --access-log {run}/tailcoat.log"
 TAILCOAT_CONFIG_OPTIONS = "run -c {config}"
-HAPROXY_LOG = {"haproxy": "log global\n  option httplog", "haproxy-unlogged": ""}
+HAPROXY_LOG = dict.fromkeys(("haproxy", "haproxy-compression"), "log global\n  option httplog")
 
 
 @dataclasses.dataclass

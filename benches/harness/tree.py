@@ -31,6 +31,19 @@ class Tree:
         file.write_bytes(self.content(size_bytes, pattern_offset))
         return f"/{name}"
 
+    def add_text(self, name, size_bytes):
+        """Writes a page of HTML with random words and numbers; returns its path in a URL."""
+        numbers = random.Random(size_bytes)
+        words = ["".join(numbers.choices("aeinorstlcdu", k=numbers.randint(2, 11))) for _ in range(2000)]
+        rows = ["<!doctype html>\n<html lang=\"en\">\n<title>Orders</title>\n<table>\n"]
+        while sum(map(len, rows)) < size_bytes:
+            text = " ".join(numbers.choices(words, k=numbers.randint(4, 14)))
+            order = numbers.randrange(10**7)
+            rows.append(f'<tr class="row"><td><a href="/orders/{order}">{order}</a></td><td class="text">{text}</td>'
+                        f'<td class="price">{numbers.randrange(10**5) / 100:.2f}</td></tr>\n')
+        (self.root / name).write_text("".join(rows)[:size_bytes])
+        return f"/{name}"
+
 
 @contextlib.contextmanager
 def temporary(parent=None):

@@ -58,7 +58,7 @@ pub(super) const CONTROL: &str = "tailcoat-again";
 pub(super) const CONTROLS: [&str; 4] = [CONTROL, "component-again", "http-wasm-fresh-again", "undisturbed"];
 
 /// Servers in the order of their bars, with the name that readers know.
-pub(super) const SERVERS: [(&str, &str); 33] = [
+pub(super) const SERVERS: [(&str, &str); 39] = [
     ("tailcoat", "Tailcoat"),
     ("cached", "Tailcoat, cache hit"),
     ("missing", "Tailcoat, 404"),
@@ -73,7 +73,11 @@ pub(super) const SERVERS: [(&str, &str); 33] = [
     ("nginx-fastcgi", "nginx"),
     ("nginx-php", "nginx + php-fpm"),
     ("nginx-fastcgi-c", "nginx + C program"),
+    ("nginx-compression", "nginx"),
+    ("nginx-auth", "nginx"),
+    ("nginx-disk-cache", "nginx"),
     ("haproxy", "HAProxy"),
+    ("haproxy-compression", "HAProxy"),
     ("haproxy-unlogged", "HAProxy, no log"),
     ("h2o", "h2o"),
     ("h2o-tls", "h2o"),
@@ -82,6 +86,8 @@ pub(super) const SERVERS: [(&str, &str); 33] = [
     ("caddy-proxy", "Caddy"),
     ("caddy-tls", "Caddy"),
     ("caddy-fastcgi", "Caddy"),
+    ("caddy-compression", "Caddy"),
+    ("caddy-auth", "Caddy"),
     ("apache", "Apache"),
     ("apache-fastcgi", "Apache"),
     ("apache-cgi", "Apache"),
@@ -103,7 +109,7 @@ const fn group(label: &'static str, run: &'static str, part: &'static str) -> Ru
     RunGroup { label, run, part }
 }
 
-pub(super) const PLANS: [ChartPlan; 21] = [
+pub(super) const PLANS: [ChartPlan; 24] = [
     ChartPlan {
         name: "small-files",
         question: "How much CPU time does a small file need?",
@@ -212,6 +218,37 @@ pub(super) const PLANS: [ChartPlan; 21] = [
         scale: Scale::Ratio,
         groups: &[group("64 keep-alive connections", "forwarding-cached", "")],
         names: &[("tailcoat", "static file"), ("cached", "cache hit")],
+    },
+    ChartPlan {
+        name: "disk-cache",
+        question: "What does a cache hit from disk cost?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[
+            group("16 KiB, 8,192 responses", "disk-cache", "16KiB"),
+            group("64 KiB, 2,048 responses", "disk-cache", "64KiB"),
+        ],
+        names: &[],
+    },
+    ChartPlan {
+        name: "compression",
+        question: "How much CPU time does compression need?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[
+            group("32 KiB of text, gzip, fast", "compression", "gzip-fast"),
+            group("32 KiB of text, gzip, balanced", "compression", "gzip-balanced"),
+            group("32 KiB of text, Zstandard", "compression", "zstd"),
+        ],
+        names: &[],
+    },
+    ChartPlan {
+        name: "forward-auth",
+        question: "What does a question to an authentication server cost?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[group("1 KiB, 64 connections", "forward-auth", "")],
+        names: &[],
     },
     ChartPlan {
         name: "absent",
