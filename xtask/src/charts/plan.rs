@@ -34,8 +34,10 @@ pub(super) struct RunGroup {
 }
 
 /// Bars in the color of Tailcoat.
-pub(super) const OURS: [&str; 11] = [
+pub(super) const OURS: [&str; 13] = [
     "tailcoat",
+    "tailcoat-http2",
+    "tailcoat-http3",
     "cached",
     "missing",
     "fallback",
@@ -58,18 +60,21 @@ pub(super) const CONTROL: &str = "tailcoat-again";
 pub(super) const CONTROLS: [&str; 4] = [CONTROL, "component-again", "http-wasm-fresh-again", "undisturbed"];
 
 /// Servers in the order of their bars, with the name that readers know.
-pub(super) const SERVERS: [(&str, &str); 39] = [
+pub(super) const SERVERS: [(&str, &str); 44] = [
     ("tailcoat", "Tailcoat"),
     ("cached", "Tailcoat, cache hit"),
     ("missing", "Tailcoat, 404"),
     ("fallback", "Tailcoat, files first"),
     ("refused", "Tailcoat, rejected"),
     ("visitor", "Tailcoat, visitor"),
+    ("tailcoat-http2", "Tailcoat, HTTP/2"),
+    ("tailcoat-http3", "Tailcoat, HTTP/3"),
     ("nginx", "nginx"),
     ("nginx-missing", "nginx, 404"),
     ("nginx-fallback", "nginx, files first"),
     ("nginx-proxy", "nginx"),
     ("nginx-tls", "nginx"),
+    ("nginx-http3", "nginx"),
     ("nginx-fastcgi", "nginx"),
     ("nginx-php", "nginx + php-fpm"),
     ("nginx-fastcgi-c", "nginx + C program"),
@@ -78,6 +83,7 @@ pub(super) const SERVERS: [(&str, &str); 39] = [
     ("nginx-disk-cache", "nginx"),
     ("haproxy", "HAProxy"),
     ("haproxy-compression", "HAProxy"),
+    ("haproxy-http3", "HAProxy"),
     ("haproxy-unlogged", "HAProxy, no log"),
     ("h2o", "h2o"),
     ("h2o-tls", "h2o"),
@@ -85,6 +91,7 @@ pub(super) const SERVERS: [(&str, &str); 39] = [
     ("caddy", "Caddy"),
     ("caddy-proxy", "Caddy"),
     ("caddy-tls", "Caddy"),
+    ("caddy-http3", "Caddy"),
     ("caddy-fastcgi", "Caddy"),
     ("caddy-compression", "Caddy"),
     ("caddy-auth", "Caddy"),
@@ -109,7 +116,7 @@ const fn group(label: &'static str, run: &'static str, part: &'static str) -> Ru
     RunGroup { label, run, part }
 }
 
-pub(super) const PLANS: [ChartPlan; 24] = [
+pub(super) const PLANS: [ChartPlan; 27] = [
     ChartPlan {
         name: "small-files",
         question: "How much CPU time does a small file need?",
@@ -173,6 +180,43 @@ pub(super) const PLANS: [ChartPlan; 24] = [
         scale: Scale::Absolute,
         groups: &[group("time to the last byte", "page", "")],
         names: &[],
+    },
+    ChartPlan {
+        name: "http3",
+        question: "How much CPU time does HTTP/3 need?",
+        subtitle: CPU_RATIO,
+        scale: Scale::Ratio,
+        groups: &[
+            group("1 KiB, 8 connections of 64 streams", "http3-8x64", ""),
+            group("1 KiB, 64 connections of one stream", "http3-64x1", ""),
+            group("16 KiB, 8 connections of 8 streams", "http3-16KiB", ""),
+            group("1 MiB, 4 connections of 4 streams", "http3-1MiB", ""),
+        ],
+        names: &[],
+    },
+    ChartPlan {
+        name: "http3-handshakes",
+        question: "What does a new connection of HTTP/3 cost?",
+        subtitle: "CPU time of a handshake and one 1 KiB response, Tailcoat = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[
+            group("full handshake", "http3-handshake", ""),
+            group("resumed handshake", "http3-resumed", ""),
+            group("early data (0-RTT)", "http3-early", ""),
+        ],
+        names: &[],
+    },
+    ChartPlan {
+        name: "page-loss",
+        question: "What if the line loses packets?",
+        subtitle: "20 files of Tailcoat, new connection, 50 ms round trip, 20 Mbit/s. Shorter is better.",
+        scale: Scale::AbsolutePerGroup,
+        groups: &[
+            group("no loss", "page-loss", "loss-0"),
+            group("2 % lost", "page-loss", "loss-2"),
+            group("10 % lost", "page-loss", "loss-10"),
+        ],
+        names: &[("tailcoat-http2", "HTTP/2"), ("tailcoat-http3", "HTTP/3")],
     },
     ChartPlan {
         name: "tls",
