@@ -1,10 +1,15 @@
 //! php-fpm, where it is installed: a real FastCGI application server.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use crate::support::h2::H2Client;
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{LARGE_BYTES, TestServer, ask};
+use crate::support::skips::{skip, skip_without};
+use crate::support::{LARGE_BYTES, TestServer, ask, tailcoat};
 
 const PHP_FPM: Recipe<'_> = Recipe {
     needs: &["/usr/sbin/php-fpm8.2"],
@@ -134,4 +139,66 @@ fn upload_and_download(server: &TestServer) {
     assert_eq!(content.matches('y').count(), LARGE_BYTES);
     let grown_kib = server.resident_kib_max() - before;
     assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes each way");
+}
+
+/// Runs Debian's own php-fpm with its own pool, and Tailcoat as the user of the packaged unit. The user may not open the socket, until
+/// it joins the group, as the manual says. All are in a mount namespace with users and `/run` of its own.
+const DEBIAN: &str = r#"
+set -e
+sed 's/^www-data:.*/&,/' /etc/group > "$1/group"
+cp /etc/passwd "$1/passwd"
+echo 'tailcoat:x:987:987::/nonexistent:/usr/sbin/nologin' >> "$1/passwd"
+echo 'tailcoat:x:987:' >> "$1/group"
+mount --bind "$1/passwd" /etc/passwd
+mount --bind "$1/group" /etc/group
+mount -t tmpfs none /run
+mkdir /run/php /run/www
+chmod 755 /run
+touch /run/tailcoat
+mount --bind "$2" /run/tailcoat
+printf '<?php echo "hello of ", posix_getpwuid(posix_geteuid())["name"];' > /run/www/index.php
+printf '%s' "$3" > /run/tailcoat.kdl
+chmod -R a+rX /run/www /run/tailcoat.kdl
+/usr/sbin/php-fpm8.2 --nodaemonize --fpm-config /etc/php/8.2/fpm/php-fpm.conf > /dev/null 2>&1 &
+until [ -S /run/php/php8.2-fpm.sock ]; do sleep 0.05; done
+serve() {
+    setpriv --reuid=tailcoat --regid=tailcoat --init-groups --no-new-privs /run/tailcoat run -c /run/tailcoat.kdl > /dev/null 2> "$1" &
+    until port=$(sed -n 's/.*listening on 127.0.0.1:\([0-9]*\).*/\1/p' "$1") && [ "$port" ]; do kill -0 $!; sleep 0.05; done
+    curl -s -i "http://127.0.0.1:$port/a-post" > "$2"
+    kill $!
+    wait $! || true
+}
+serve "$1/without.log" "$1/without"
+sed 's/^\(www-data:.*\),$/\1tailcoat/' "$1/group" > "$1/joined"
+cat "$1/joined" > /etc/group
+serve "$1/with.log" "$1/with"
+kill %1
+wait
+"#;
+
+#[test]
+fn the_packaged_user_reaches_the_socket_of_debian() {
+    let unit = include_str!("../packaging/systemd/tailcoat.service");
+    assert!(unit.contains("\nUser=tailcoat\nGroup=tailcoat\n"));
+    for needed in ["/usr/sbin/php-fpm8.2", "/etc/php/8.2/fpm/pool.d/www.conf"] {
+        if !Path::new(needed).exists() {
+            return skip_without(needed);
+        }
+    }
+    let may_mount = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/run"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        return skip("it may not mount");
+    }
+    let config = "site {\n listen \"127.0.0.1:0\"\n root \"/run/www\"\n\
+                  fastcgi \"*.php\" \"unix:/run/php/php8.2-fpm.sock\" {\n fallback \"/index.php\"\n }\n}\n";
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut script = Command::new("unshare");
+    script.args(["--mount", "--pid", "--fork", "--kill-child", "bash", "-c", DEBIAN, "debian"]);
+    script.arg(directory.path()).arg(tailcoat().get_program()).arg(config);
+    assert!(script.status().unwrap().success());
+    let file = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    assert!(file("without").starts_with("HTTP/1.1 502 "), "{}", file("without"));
+    assert!(file("without.log").contains("give this server's user write permission for the socket"));
+    assert!(file("with").ends_with("hello of www-data"), "{}{}", file("with"), file("with.log"));
 }
