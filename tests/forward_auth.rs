@@ -1,6 +1,7 @@
 //! Forward authentication: a server decides on each request.
 
 use crate::support::function_server::{FunctionServer, field, response};
+use crate::support::real_server::{RealServer, Recipe};
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::versions::AnyVersion;
@@ -327,4 +328,66 @@ fn documented_fields_of_authentik() {
     assert!(fetch("/outpost.goauthentik.io/start", "").ends_with("sign in here"));
     let answer = fetch("/a?b", "Cookie: authentik_proxy=1\r\n");
     assert!(answer.ends_with("anna;staff|admins;anna@example.com"), "{answer}");
+}
+
+/// The table of the manual with a real oauth2-proxy, whose users are in a file: no identity provider is asked.
+#[test]
+fn oauth2_proxy() {
+    let proxy = RealServer::start(&Recipe {
+        needs: &["oauth2-proxy"],
+        // The password is `secret`.
+        files: &[("users", "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n")],
+        command: &[
+            "oauth2-proxy",
+            "--http-address=127.0.0.1:@PORT@",
+            "--reverse-proxy",
+            "--set-xauthrequest",
+            "--provider=github",
+            "--client-id=unused",
+            "--client-secret=unused",
+            "--cookie-secret=0123456789abcdef",
+            "--cookie-secure=false",
+            "--email-domain=*",
+            "--htpasswd-file=@DIR@/users",
+            "--upstream=static://202",
+        ],
+        environment: &[],
+    });
+    let Some(proxy) = proxy else { return };
+    let application =
+        FunctionServer::start(|head| response("200 OK", "", &format!("user={}", field(head, "x-auth-request-user"))));
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward-auth \"/oauth2/*\" off\n forward-auth \"*\" \"http://{0}\" \
+         uri=\"/oauth2/auth\" copy-headers=\"X-Auth-Request-User X-Auth-Request-Email\" \
+         login=\"/oauth2/sign_in?rd={{path}}\"\n forward \"http://{0}\" path=\"/oauth2/*\"\n forward \"http://{1}\"\n}}\n",
+        proxy.address, application.address
+    ));
+    let fetch = |fields: &str| ask(&server, &get("/page", fields));
+    for fields in
+        ["", "X-Auth-Request-User: root\r\n", "Cookie: _oauth2_proxy=forged\r\n", "Authorization: Basic cm9vdDp4\r\n"]
+    {
+        let answer = fetch(fields);
+        assert!(answer.contains("\r\nLocation: /oauth2/sign_in?rd=/page\r\n"), "{fields}: {answer}");
+    }
+    let page = ask(&server, &get("/oauth2/sign_in?rd=/page", ""));
+    assert!(page.contains("name=\"password\""), "{page}");
+    let sign_in = |password: &str| {
+        let form = format!("username=anna&password={password}&rd=%2Fpage");
+        ask(
+            &server,
+            &format!(
+                "POST /oauth2/sign_in HTTP/1.1\r\nHost: app.example.com:8080\r\nConnection: close\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        )
+    };
+    let rejected = sign_in("wrong");
+    assert!(!rejected.contains("Set-Cookie: _oauth2_proxy="), "{rejected}");
+    let signed_in = sign_in("secret");
+    let cookie = signed_in.lines().find_map(|line| line.strip_prefix("Set-Cookie: ")?.split(';').next());
+    let cookie = format!("Cookie: {}\r\n", cookie.unwrap_or_else(|| panic!("no cookie: {signed_in}")));
+    assert!(signed_in.contains("\r\nLocation: /page\r\n"), "{signed_in}");
+    let answer = fetch(&format!("{cookie}X-Auth-Request-User: root\r\n"));
+    assert!(answer.ends_with("\r\n\r\nuser=anna"), "{answer}");
 }
