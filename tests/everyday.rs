@@ -192,3 +192,43 @@ fn links_out_of_the_root() {
     check(&format!("symlinks \"below\" \"{}\"", at("shared").display()), "200", "403");
     check("symlinks \"all\"", "200", "200");
 }
+
+/// Home pages of users, as the manual shows them.
+#[test]
+fn home_pages_of_users() {
+    let manual = include_str!("../docs/serve-a-site.md");
+    let (_, section) = manual.split_once("## Home pages of users").unwrap();
+    let config = section.split("```").nth(1).unwrap().strip_prefix("kdl\n").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for (name, content) in [
+        ("www/index.html", "of all"),
+        ("home/ann/public_html/index.html", "of ann"),
+        ("home/ann/public_html/photos/a", "photo"),
+        ("home/ann/secret", "secret"),
+    ] {
+        std::fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        std::fs::write(at(name), content).unwrap();
+    }
+    symlink("/etc/passwd", at("home/ann/public_html/out")).unwrap();
+    let config = config.replace("listen 8080", "listen \"127.0.0.1:0\"");
+    let config = config.replace("/srv/www", &at("www").display().to_string());
+    let server = TestServer::run(&config.replace("\"/home\"", &format!("\"{}\"", at("home").display())));
+    for (path, status, content) in [
+        ("/~ann", "302", ""),
+        ("/~ann/", "200", "of ann"),
+        ("/~ann/photos/a", "200", "photo"),
+        ("/~ann/out", "403", ""),
+        ("/~bob/", "404", ""),
+        ("/~ann/../secret", "404", ""),
+        ("/~ann/%2e%2e/secret", "404", ""),
+        ("/~ann/..%2Fsecret", "404", ""),
+        ("/.user/ann/secret", "404", ""),
+        ("/.user/ann/public_html/../secret", "404", ""),
+        ("/", "200", "of all"),
+    ] {
+        let response = get(&server, "h", path);
+        assert_eq!(response.split(' ').nth(1), Some(status), "{path}: {response}");
+        assert!(response.ends_with(content) && !response.contains("secret\n"), "{path}: {response}");
+    }
+}
