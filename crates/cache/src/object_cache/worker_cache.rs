@@ -110,8 +110,10 @@ impl WorkerCache {
         self.absent.borrow().len()
     }
 
-    /// Adds an object from the store to this table, unless it is dead already.
+    /// Adds an object from the store to this table, unless it is dead already. Objects that it has displaced leave the table
+    /// first: while they are held, the store has no room for their successors.
     pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
+        self.tick();
         let cached = Rc::new(CachedObject { object });
         let (key, dead) = (&cached.object.key, &cached.object.state.dead);
         let mut table = self.table.borrow_mut();
