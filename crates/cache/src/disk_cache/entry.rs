@@ -185,6 +185,17 @@ pub(super) fn read_file(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> 
     read_entry(&mut file, bytes, wanted)
 }
 
+/// Takes the entry with this key from all bytes of its file, and checks it. The content stays where it is.
+pub(super) fn entry_of(file: &Bytes, wanted: &[u8]) -> io::Result<ReadEntry> {
+    let mut rest = &file[..];
+    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(&mut rest, file.len() as u64)?;
+    let content = file.slice(file.len() - rest.len()..);
+    match key == wanted && checksum(&[&content]) == head.content_checksum {
+        true => Ok(ReadEntry { labels, meta, content }),
+        false => Err(damaged()),
+    }
+}
+
 /// Reads the entry of this length with this key, and checks all of it.
 pub(crate) fn read_entry(input: &mut impl Read, entry_bytes: u64, wanted: &[u8]) -> io::Result<ReadEntry> {
     let (head, EntryTexts { key, labels, meta }) = EntryHead::read(input, entry_bytes)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
-use rustix::io::Errno;
+use bytes::Bytes;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, statat, unlinkat};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::entry::{EntryName, EntryParts};
 
@@ -61,6 +62,20 @@ impl EntryFiles {
     pub(super) fn open_entry(&self, name: EntryName) -> io::Result<File> {
         let (directory, file) = name.file_names();
         open_file(&self.inner(&directory)?, &file)
+    }
+
+    /// Reads the file of an entry of this size, if that needs only what the kernel has in memory. Otherwise, and for any
+    /// error, returns `None`.
+    pub(super) fn read_now(&self, name: EntryName, file_bytes: usize) -> Option<Bytes> {
+        let (directory, file) = name.file_names();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
+        let file = openat2(&self.directory, format!("{directory}/{file}"), flags, Mode::empty(), resolve).ok()?;
+        // One byte more shows a file that has grown.
+        let mut content = vec![0; file_bytes + 1];
+        let count = preadv2(&file, &mut [IoSliceMut::new(&mut content)], 0, ReadWriteFlags::NOWAIT).ok()?;
+        content.truncate(count);
+        (count == file_bytes).then(|| content.into())
     }
 
     /// Writes an entry under a temporary name.

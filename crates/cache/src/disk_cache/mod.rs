@@ -2,8 +2,8 @@
 //!
 //! An entry is a file with checksums over all of it. It is written under a temporary name and renamed, so that other
 //! names never show half of it; after a crash of the machine, the checksums find what the disk has lost. An
-//! index in memory knows all entries, so that a miss costs no system call. All work with files runs on
-//! threads that may wait for a disk.
+//! index in memory knows all entries, so that a miss costs no system call. A worker reads small entries that the kernel
+//! has in memory. All other work with files runs on threads that may wait for a disk.
 
 mod entry;
 mod files;
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use self::entry::EntryName;
-use self::entry::read_file;
 pub(crate) use self::entry::{EntryParts, read_entry};
+use self::entry::{entry_of, read_file};
 use self::files::EntryFiles;
 use self::index::{EntryVersion, Index};
 use crate::config::DiskCacheConfig;
@@ -41,6 +41,9 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(10);
 
 /// Time after which the directory is searched again, for entries that an earlier process has written during an upgrade.
 const SECOND_SEARCH_AFTER: Duration = Duration::from_secs(30);
+
+/// Largest file that a worker reads itself, if the kernel has it in memory: its checksum takes less than 0.1 ms.
+const READ_NOW_BYTES_MAX: u64 = 128 << 10;
 
 /// Locks of operations on files; each name belongs to one.
 const FILE_LOCKS: usize = 16;
@@ -270,6 +273,14 @@ impl DiskCache {
         self.index().find(name)
     }
 
+    /// Reads an entry of this size, if that needs only what the kernel has in memory. `None` leaves it to [`Self::read`].
+    pub fn read_now(&self, name: EntryName, key: &[u8], file_bytes: u64) -> Option<DiskEntry> {
+        let file_bytes = usize::try_from(file_bytes).ok().filter(|bytes| *bytes as u64 <= READ_NOW_BYTES_MAX)?;
+        let version = self.index().version(name)?;
+        let entry = entry_of(&self.files.read_now(name, file_bytes)?, key).ok()?;
+        Some(DiskEntry { meta: entry.meta, content: entry.content, version })
+    }
+
     /// Reads an entry, and drops it if it is damaged or another key's. A file that another process has replaced with a
     /// larger one than `file_bytes_max` is not read. Waits for the disk.
     pub fn read(&self, name: EntryName, key: &[u8], file_bytes_max: u64) -> Option<DiskEntry> {
@@ -446,8 +457,15 @@ mod tests {
 
     fn get(cache: &DiskCache, key: &str) -> Option<String> {
         let name = EntryName::of(key.as_bytes());
-        cache.find(name)?;
-        let entry = cache.read(name, key.as_bytes(), u64::MAX)?;
+        let file_bytes = cache.find(name)?;
+        // The kernel has it in memory, or not; but it is the same.
+        let at_once = cache.read_now(name, key.as_bytes(), file_bytes);
+        let entry = cache.read(name, key.as_bytes(), u64::MAX);
+        if let Some(at_once) = at_once {
+            let entry = entry.as_ref().expect("no damaged entry is read at once");
+            assert_eq!((&at_once.meta, &at_once.content), (&entry.meta, &entry.content));
+        }
+        let entry = entry?;
         assert_eq!(entry.meta, b"meta");
         cache.is_current(name, &entry).then(|| String::from_utf8(entry.content.to_vec()).unwrap())
     }
@@ -567,6 +585,7 @@ mod tests {
         let name = EntryName::of(b"a");
         let file_bytes = old.find(name).unwrap();
         put(&new, "a", "a longer one");
+        assert!(old.read_now(name, b"a", file_bytes).is_none());
         assert!(old.read(name, b"a", file_bytes).is_none());
         assert_eq!(get(&new, "a").as_deref(), Some("a longer one"));
     }

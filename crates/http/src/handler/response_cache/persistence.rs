@@ -292,9 +292,14 @@ impl ResponseCacheInner {
         let Some(file_bytes) = disk.find(name) else { return TierLoad::Missing };
         // Counted before it is read: many requests may read large responses at the same time.
         let Some((reserved, is_stored)) = shared.reserve(file_bytes) else { return TierLoad::Missing };
-        let of_thread = Arc::clone(&disk);
-        let read = Blocking::spawn(move || of_thread.read(name, &full, file_bytes)).await;
-        let Ok(Some(entry)) = read else { return TierLoad::Missing };
+        let entry = match disk.read_now(name, &full, file_bytes) {
+            Some(entry) => Some(entry),
+            None => {
+                let of_thread = Arc::clone(&disk);
+                Blocking::spawn(move || of_thread.read(name, &full, file_bytes)).await.ok().flatten()
+            }
+        };
+        let Some(entry) = entry else { return TierLoad::Missing };
         if shared.store.peek(shared.id, key).is_some() {
             return TierLoad::Stored;
         }
