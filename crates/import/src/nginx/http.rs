@@ -1,6 +1,6 @@
 //! The outer blocks: `main`, `events`, `http`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
@@ -161,8 +161,15 @@ impl ImportedFile {
             self.upstreams.extend(node.map(|node| node.comment(notes.unwritten().join("\n"))));
         }
         let chain = Chain::new(block);
+        // The first server of an address gets the requests whose names no site has.
+        let mut addresses = BTreeSet::new();
         for directive in block.iter().filter(|directive| directive.name == "server") {
-            self.sites.push(server::translate(directive, chain, &shared, notes));
+            let children = directive.children();
+            let listeners: Vec<&str> =
+                children.iter().filter(|child| child.name == "listen").map(NginxDirective::first).collect();
+            let listeners = if listeners.is_empty() { vec!["80"] } else { listeners };
+            let is_first = listeners.into_iter().fold(false, |is_first, address| addresses.insert(address) || is_first);
+            self.sites.push(server::translate(directive, chain, &shared, is_first, notes));
         }
     }
 

@@ -23,6 +23,7 @@ mod query_suffix;
 mod rewrite;
 mod scene;
 mod server;
+mod server_names;
 mod settings;
 mod syntax;
 #[cfg(test)]

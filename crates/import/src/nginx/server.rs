@@ -15,14 +15,20 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
-use super::{Chain, Notes, auth_request, guard, leading, values};
+use super::{Chain, Notes, auth_request, guard, leading, server_names, values};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
 const HTTP3: &str = "HTTP/3 is on for all listeners with TLS; `http-versions` of `server` turns it off";
 
-/// The site of a server.
-pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &HttpBlock, notes: &mut Notes) -> KdlNode {
+/// The site of a server. An earlier server may have all names that no site has.
+pub(super) fn translate(
+    directive: &NginxDirective,
+    http: Chain<'_>,
+    shared: &HttpBlock,
+    is_first: bool,
+    notes: &mut Notes,
+) -> KdlNode {
     let block = directive.children();
     let chain = http.with(block);
     let mut site = ImportedSite::default();
@@ -44,6 +50,10 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
         // The default of nginx; a site with names would get certificates.
         site.options.insert(0, KdlNode::new("listen").word("80"));
     }
+    if site.names.is_empty() && site.has_other_names && !is_first && !site.is_default {
+        // Without a name, the site would get all requests of other names.
+        site.names.push(format!("line-{}.invalid", directive.place.line));
+    }
     site.add_tls(chain, &mut rules, notes);
     // A handler for all requests also has those of locations.
     let parts = match site.answer {
@@ -58,6 +68,8 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
 #[derive(Default)]
 struct ImportedSite {
     names: Vec<String>,
+    /// True if requests have names that a site cannot have.
+    has_other_names: bool,
     options: Vec<KdlNode>,
     tls: Vec<KdlNode>,
     has_tls_listener: bool,
@@ -122,8 +134,15 @@ impl ImportedSite {
         for name in &directive.arguments {
             match name.as_str() {
                 "_" | "" => {}
-                name if name.starts_with('~') => notes.left(directive, "names of sites cannot be expressions"),
+                name if name.starts_with('~') => match server_names::of_expression(name) {
+                    Some(names) => self.names.extend(names),
+                    None => {
+                        self.has_other_names = true;
+                        notes.left(directive, format!("write the names of the site that `{name}` stands for"));
+                    }
+                },
                 name if name.starts_with('$') || name.trim_end_matches(".*").contains('*') && name.ends_with(".*") => {
+                    self.has_other_names = true;
                     notes.left(directive, format!("`{name}` cannot be the name of a site"));
                 }
                 name => match name.strip_prefix('.') {
@@ -472,6 +491,20 @@ mod tests {
         let (text, remarks) = translated("server { listen 80; server_name plex.* .b.example; root /srv; }");
         assert!(text.contains("site \"plex.*\" \"b.example\" \"*.b.example\" {"), "{text}");
         assert_eq!(remarks, Vec::<String>::new());
+    }
+
+    /// Issue 23: names that are expressions were lost, and the site was a second default site.
+    #[test]
+    fn sites_have_the_names_of_expressions() {
+        let (text, remarks) =
+            translated(r"server { listen 80; server_name ~^(www\.)?a\.b$ ~^(.+)\.c\.d$; root /srv; }");
+        assert!(text.contains("site \"www.a.b\" \"a.b\" \"*.c.d\" {"), "{text}");
+        assert_eq!(remarks, Vec::<String>::new());
+        let other = r"server { listen 80; server_name ~^x\d+$; root /srv; }";
+        let (text, remarks) = translated(&format!("{other}\n{other}\nserver {{ listen 81; server_name ~y; root /; }}"));
+        let sites: Vec<&str> = text.lines().filter(|line| line.starts_with("site")).collect();
+        assert_eq!(sites, ["site {", "site \"line-2.invalid\" {", "site {"]);
+        assert!(remarks[0].contains("write the names of the site"), "{remarks:?}");
     }
 
     /// Issue 23: a script that is the index of no directory was run for directories, also before their `index.html`.

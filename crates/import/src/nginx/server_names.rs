@@ -1,0 +1,114 @@
+//! Expressions in `server_name`, as the names that they match.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+/// Most names of an expression.
+const NAMES_MAX: usize = 64;
+
+/// Names that an expression of `server_name` matches: all of them, with `*.` for any text before a domain.
+/// Returns `None` if there are more, or if a part of a name would be enough.
+pub(super) fn of_expression(expression: &str) -> Option<Vec<String>> {
+    let whole = regex_syntax::parse(expression.trim_start_matches('~')).ok()?;
+    let HirKind::Concat(parts) = whole.kind() else { return None };
+    let [start, inner @ .., end] = parts.as_slice() else { return None };
+    if *start.kind() != HirKind::Look(Look::Start) || *end.kind() != HirKind::Look(Look::End) {
+        return None;
+    }
+    let names = expand(&Hir::concat(inner.to_vec()))?;
+    let is_name = |name: &String| {
+        let rest = name.strip_prefix("*.").unwrap_or(name);
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    (!names.is_empty() && names.iter().all(is_name)).then_some(names)
+}
+
+fn expand(hir: &Hir) -> Option<Vec<String>> {
+    let names = match hir.kind() {
+        HirKind::Empty => vec![String::new()],
+        HirKind::Literal(literal) => vec![std::str::from_utf8(&literal.0).ok()?.to_ascii_lowercase()],
+        HirKind::Class(Class::Unicode(class)) => {
+            let count: usize = class.ranges().iter().map(regex_syntax::hir::ClassUnicodeRange::len).sum();
+            if count > NAMES_MAX {
+                return None;
+            }
+            let letters = class.ranges().iter().flat_map(|range| range.start()..=range.end());
+            letters.map(|letter| letter.to_ascii_lowercase().to_string()).collect()
+        }
+        HirKind::Capture(group) => expand(&group.sub)?,
+        HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
+            // A text before a dot; the caller rejects the star in other places.
+            (1, None) if is_any(&repetition.sub) => vec!["*".to_owned()],
+            (min @ 0..=1, Some(1)) => {
+                let mut names = expand(&repetition.sub)?;
+                if min == 0 {
+                    names.push(String::new());
+                }
+                names
+            }
+            _ => return None,
+        },
+        HirKind::Concat(parts) => {
+            let mut names = vec![String::new()];
+            for part in parts {
+                let next = expand(part)?;
+                if names.len() * next.len() > NAMES_MAX {
+                    return None;
+                }
+                names = names.iter().flat_map(|name| next.iter().map(move |part| format!("{name}{part}"))).collect();
+            }
+            names
+        }
+        HirKind::Alternation(parts) => {
+            let mut names = Vec::new();
+            for part in parts {
+                names.extend(expand(part)?);
+            }
+            names
+        }
+        HirKind::Look(_) | HirKind::Class(_) => return None,
+    };
+    let mut unique: Vec<String> = Vec::new();
+    for name in names {
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    }
+    (unique.len() <= NAMES_MAX).then_some(unique)
+}
+
+/// Returns `true` for `.`, which matches all letters of a name.
+fn is_any(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Class(Class::Unicode(class)) => {
+            ('!'..='~').all(|letter| class.ranges().iter().any(|range| (range.start()..=range.end()).contains(&letter)))
+        }
+        HirKind::Capture(group) => is_any(&group.sub),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_become_their_names() {
+        let check = |input: &str, expect: &[&str]| {
+            assert_eq!(of_expression(input).unwrap_or_default(), expect, "{input}");
+        };
+        check(r"~^(www\.)?example\.com$", &["www.example.com", "example.com"]);
+        check(r"~^(?:a|b)\.Example\.com$", &["a.example.com", "b.example.com"]);
+        check(r"~^mx[12]\.example\.com$", &["mx1.example.com", "mx2.example.com"]);
+        check(r"~^(?<name>.+)\.example\.com$", &["*.example.com"]);
+        check(r"~^(.+\.)?example\.com$", &["*.example.com", "example.com"]);
+        // Other names than these match, too.
+        check(r"~^a.*\.example\.com$", &[]);
+        check(r"~^a.+\.example\.com$", &[]);
+        check(r"~^\w+\.example\.com$", &[]);
+        check(r"~example\.com$", &[]);
+        check(r"~^www\.", &[]);
+        check(r"~^a|b$", &[]);
+        check(r"~^a\$", &[]);
+        check(r"~^((a|b)(a|b)(a|b)(a|b)){1}((a|b)(a|b)(a|b)(a|b))$", &[]);
+    }
+}
