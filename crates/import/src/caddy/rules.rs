@@ -231,7 +231,8 @@ pub(super) fn respond(
     if is_conditional && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
         let tests = reach.tests_of_rule(scope);
-        site.parts.guards.extend(for_each(&reach.paths, |pattern| {
+        let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+        site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_tests(with_path(KdlNode::new("deny").word("all"), pattern), &tests);
             if status == 403 { node } else { node.word_property("status", status) }
         }));
@@ -410,7 +411,9 @@ pub(super) fn add_auth(
     }
     site.auths.extend(patterns.iter().map(|path| (kind, path.clone(), key.to_owned())));
     let tests = reach.tests_of_rule(scope);
-    site.parts.guards.extend(for_each(&reach.paths, |pattern| with_tests(make(pattern), &tests)));
+    // Caddy ignores the case of paths, and so may what the rule protects.
+    let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+    site.parts.guards.extend(for_each(&paths, |pattern| with_tests(make(pattern), &tests)));
 }
 
 fn request_body(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach, notes: &mut Notes) {

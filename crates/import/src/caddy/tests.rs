@@ -54,7 +54,7 @@ fn guards_stay_closed() {
     );
     check(
         "basic_auth /admin/* {\n anna $2a$14$x\n}\nreverse_proxy a:80",
-        "basic-auth \"/admin/*\" \"users.htpasswd\" realm=\"restricted\"\nforward \"http://a:80\"",
+        "basic-auth \"~(?i)^/admin/\" \"users.htpasswd\" realm=\"restricted\"\nforward \"http://a:80\"",
     );
     check("respond /admin* 403\nreverse_proxy a:80", "respond \"~(?i)^/admin\" 403\nforward \"http://a:80\"");
     check(
