@@ -168,7 +168,9 @@ impl ImportedFile {
             let listeners: Vec<&str> =
                 children.iter().filter(|child| child.name == "listen").map(NginxDirective::first).collect();
             let listeners = if listeners.is_empty() { vec!["80"] } else { listeners };
-            let is_first = listeners.into_iter().fold(false, |is_first, address| addresses.insert(address) || is_first);
+            let known = addresses.len();
+            addresses.extend(listeners);
+            let is_first = addresses.len() > known;
             self.sites.push(server::translate(directive, chain, &shared, is_first, notes));
         }
     }
