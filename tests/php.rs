@@ -141,8 +141,8 @@ fn upload_and_download(server: &TestServer) {
     assert!(grown_kib < 4 << 10, "{grown_kib} KiB for {LARGE_BYTES} bytes each way");
 }
 
-/// Runs Debian's own php-fpm with its own pool, and Tailcoat as the user of the packaged unit. The user may not open the socket, until
-/// it joins the group, as the manual says. All are in a mount namespace with users and `/run` of its own.
+/// Runs Debian's own php-fpm with its own pool, and Tailcoat as the user of the packaged unit: first without access to the socket, then
+/// as a member of its group, as the manual says. A mount namespace has their users and `/run`.
 const DEBIAN: &str = r#"
 set -e
 sed 's/^www-data:.*/&,/' /etc/group > "$1/group"

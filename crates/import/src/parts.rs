@@ -8,6 +8,8 @@ use crate::pattern::ForeignPattern;
 /// Lines of a site, by kind.
 #[derive(Default)]
 pub(crate) struct SiteParts {
+    /// True if the original ignores the case of paths.
+    pub(crate) ignores_case: bool,
     pub(crate) names: Vec<String>,
     /// Listeners, certificates and limits.
     pub(crate) options: Vec<KdlNode>,
@@ -38,6 +40,14 @@ impl SiteParts {
         self.files.push(node);
     }
 
+    /// Paths that a protection must cover: routes are in the case as written, but what they lead to may ignore it.
+    pub(crate) fn protected(&self, patterns: &[ForeignPattern]) -> Vec<ForeignPattern> {
+        match self.ignores_case {
+            true => patterns.iter().map(ForeignPattern::without_case).collect(),
+            false => patterns.to_vec(),
+        }
+    }
+
     /// Rejects the paths of a rule or handler that cannot be translated.
     pub(crate) fn close(
         &mut self,
@@ -47,7 +57,7 @@ impl SiteParts {
         notes: &mut Notes,
     ) {
         let comment = notes.rejected(directive, why);
-        self.closed.extend(for_each(patterns, |pattern| {
+        self.closed.extend(for_each(&self.protected(patterns), |pattern| {
             with_path(KdlNode::new("deny").word("all"), pattern).comment(comment.clone())
         }));
     }

@@ -170,6 +170,14 @@ impl EntryHead {
             false => Err(damaged()),
         }
     }
+
+    /// Returns the entry if its content is whole.
+    fn check(&self, labels: Vec<u8>, meta: Vec<u8>, content: Bytes) -> io::Result<ReadEntry> {
+        match checksum(&[&content]) == self.content_checksum {
+            true => Ok(ReadEntry { labels, meta, content }),
+            false => Err(damaged()),
+        }
+    }
 }
 
 /// Reads the key and the labels of an entry's file, and the size of the file. The content is not checked.
@@ -190,10 +198,7 @@ pub(super) fn entry_of(file: &Bytes, wanted: &[u8]) -> io::Result<ReadEntry> {
     let mut rest = &file[..];
     let (head, EntryTexts { key, labels, meta }) = EntryHead::read(&mut rest, file.len() as u64)?;
     let content = file.slice(file.len() - rest.len()..);
-    match key == wanted && checksum(&[&content]) == head.content_checksum {
-        true => Ok(ReadEntry { labels, meta, content }),
-        false => Err(damaged()),
-    }
+    if key == wanted { head.check(labels, meta, content) } else { Err(damaged()) }
 }
 
 /// Reads the entry of this length with this key, and checks all of it.
@@ -205,10 +210,7 @@ pub(crate) fn read_entry(input: &mut impl Read, entry_bytes: u64, wanted: &[u8])
     }
     let mut content = vec![0; length];
     read_exact(input, &mut content)?;
-    match checksum(&[&content]) == head.content_checksum {
-        true => Ok(ReadEntry { labels, meta, content: content.into() }),
-        false => Err(damaged()),
-    }
+    head.check(labels, meta, content.into())
 }
 
 fn length_of(file: &File, file_bytes_max: u64) -> io::Result<u64> {

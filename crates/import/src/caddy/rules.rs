@@ -231,7 +231,7 @@ pub(super) fn respond(
     if is_conditional && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
         let tests = reach.tests_of_rule(scope);
-        let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+        let paths = site.parts.protected(&reach.paths);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_tests(with_path(KdlNode::new("deny").word("all"), pattern), &tests);
             if status == 403 { node } else { node.word_property("status", status) }
@@ -240,7 +240,7 @@ pub(super) fn respond(
     }
     // Scripts to which other paths lead, later in Caddy's order, are not rejected.
     if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && scope.paths.is_none() {
-        let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+        let paths = site.parts.protected(&reach.paths);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_path(KdlNode::new("deny").word("all"), pattern);
             let node = if status == 403 { node } else { node.word_property("status", status) };
@@ -259,9 +259,8 @@ pub(super) fn respond(
         site.parts.close(directive, &reach.paths, "this is no status of a response", notes);
         return reach.paths.is_empty();
     }
-    // Rejections are for paths in upper and lower case, as in Caddy.
-    let paths: Vec<ForeignPattern> = match status {
-        400.. => reach.paths.iter().map(ForeignPattern::without_case).collect(),
+    let paths = match status {
+        400.. => site.parts.protected(&reach.paths),
         _ => reach.paths.clone(),
     };
     site.parts.handlers.extend(for_each(&paths, |pattern| {
@@ -411,8 +410,7 @@ pub(super) fn add_auth(
     }
     site.auths.extend(patterns.iter().map(|path| (kind, path.clone(), key.to_owned())));
     let tests = reach.tests_of_rule(scope);
-    // Caddy ignores the case of paths, and so may what the rule protects.
-    let paths: Vec<ForeignPattern> = reach.paths.iter().map(ForeignPattern::without_case).collect();
+    let paths = site.parts.protected(&reach.paths);
     site.parts.guards.extend(for_each(&paths, |pattern| with_tests(make(pattern), &tests)));
 }
 

@@ -86,7 +86,7 @@ pub(super) fn translate(
     let has_tls = context.listeners.iter().any(is_tls);
     let is_internal = shared.options.has_local_certificates;
     let mut site = CaddySiteParts {
-        parts: SiteParts::default(),
+        parts: SiteParts { ignores_case: true, ..SiteParts::default() },
         shared,
         host: context.host.clone(),
         has_tls,

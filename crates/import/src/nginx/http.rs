@@ -1,6 +1,6 @@
 //! The outer blocks: `main`, `events`, `http`.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
@@ -162,7 +162,7 @@ impl ImportedFile {
         }
         let chain = Chain::new(block);
         // The first server of an address gets the requests whose names no site has.
-        let mut addresses = BTreeSet::new();
+        let mut addresses = HashSet::new();
         for directive in block.iter().filter(|directive| directive.name == "server") {
             let children = directive.children();
             let listeners: Vec<&str> =

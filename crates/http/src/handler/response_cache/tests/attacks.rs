@@ -139,13 +139,32 @@ fn a_huge_vary_is_not_stored() {
     }
 }
 
+/// A sixteenth of the memory.
+const LARGE: &str = match str::from_utf8(&[b'x'; 64 << 10]) {
+    Ok(text) => text,
+    Err(_) => unreachable!(),
+};
+
+/// Between two ticks, displaced responses used up the room of their successors, and nothing more was stored.
+#[test]
+fn displaced_responses_leave_room_at_once() {
+    const COUNT: usize = 64;
+    let site = CacheFixture::new(|_| {});
+    let mut hits = 0;
+    for number in 0..COUNT {
+        for _ in 0..2 {
+            site.upstream.answers.borrow_mut().push_back(answer(200, FRESH, LARGE));
+            site.ask(&format!("GET /{number}")).is(200, LARGE);
+        }
+        hits += site.upstream.answers.borrow_mut().drain(..).count();
+    }
+    // A new response may be displaced before its second request, but most are not.
+    assert!(hits > COUNT / 2, "{hits} of {COUNT}");
+}
+
 /// Clients that request many different responses and read none of them.
 #[test]
 fn slow_clients_hold_no_more_memory_than_there_may_be() {
-    const LARGE: &str = match str::from_utf8(&[b'x'; 64 << 10]) {
-        Ok(text) => text,
-        Err(_) => unreachable!(),
-    };
     let site = CacheFixture::new(|_| {});
     let mut held = Vec::new();
     site.runtime.block_on(async {
