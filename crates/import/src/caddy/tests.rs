@@ -63,7 +63,10 @@ fn guards_stay_closed() {
     );
     check("@x expression `path('/a')`\nrespond @x 403\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
     check("wonder on\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
-    check("handle /in/* {\n wonder on\n}\nreverse_proxy a:80", "deny all path=\"~(?i)^/in/\"\nrespond \"/in/*\" 200\nforward \"http://a:80\"");
+    check(
+        "handle /in/* {\n wonder on\n}\nreverse_proxy a:80",
+        "deny all path=\"~(?i)^/in/\"\nrespond \"/in/*\" 200\nforward \"http://a:80\"",
+    );
     check(
         "@post {\n method POST\n header X-A a*\n header X-A *b\n}\nreverse_proxy @post b:80\nreverse_proxy a:80",
         "forward \"http://b:80\" path=\"*\" when=\"method in ('POST') and (request.header.X-A starts-with 'a' or request.header.X-A ends-with 'b')\"\nforward \"http://a:80\"",
