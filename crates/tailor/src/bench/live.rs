@@ -170,6 +170,7 @@ mod tests {
                 server_user_share: Some(0.5),
                 server_system_share: Some(0.1),
                 server_memory_bytes: Some(1 << 20),
+                server_own_memory_bytes: Some(1 << 19),
             };
             figures.add(&interval, &report);
         }

@@ -194,6 +194,7 @@ mod tests {
         let micros = usage.user_micros + usage.system_micros;
         assert!((100_000..20_000_000).contains(&micros), "{what}: {micros} us");
         assert!(usage.memory_bytes > 1_000_000, "{what}: {usage:?}");
+        assert!((1..=usage.memory_bytes).contains(&usage.own_memory_bytes), "{what}: {usage:?}");
     }
 
     #[test]

@@ -24,10 +24,16 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     add("duration", &|it| format_duration(it.counted_seconds));
     add("average CPU time, user", &|it| percent(it.user_seconds, it));
     add("average CPU time, system", &|it| percent(it.system_seconds, it));
-    add("memory at the start", &|it| format_bytes(memory_mean(&intervals(it)[..intervals(it).len().min(ENDS)])));
-    add("memory at the end", &|it| {
-        format_bytes(memory_mean(&intervals(it)[intervals(it).len().saturating_sub(ENDS)..]))
-    });
+    let memories: [(&str, MemoryOf); 2] =
+        [("memory", |it| it.server_memory_bytes), ("own memory", |it| it.server_own_memory_bytes)];
+    for (name, bytes) in memories {
+        if measured.iter().flat_map(|(_, it)| intervals(it)).any(|it| bytes(it).is_some()) {
+            let start = |it: &Measurement| memory_mean(&intervals(it)[..intervals(it).len().min(ENDS)], bytes);
+            let end = |it: &Measurement| memory_mean(&intervals(it)[intervals(it).len().saturating_sub(ENDS)..], bytes);
+            add(&format!("{name} at the start"), &|it| format_bytes(start(it)));
+            add(&format!("{name} at the end"), &|it| format_bytes(end(it)));
+        }
+    }
     add("memory, peak", &|it| format_bytes(it.memory_bytes_max as f64));
     add("swap, peak", &|it| format_bytes(it.swap_bytes_max as f64));
     add("total requests served", &|it| format_count(it.loads.iter().map(|load| load.served).sum()));
@@ -60,6 +66,7 @@ pub(super) fn plots(report: &CompareReport) -> String {
         out += &plot("CPU time, user", |it| it.server_user_share.unwrap_or(0.0) * 100.0, percent);
         out += &plot("CPU time, system", |it| it.server_system_share.unwrap_or(0.0) * 100.0, percent);
         out += &plot("Memory", |it| it.server_memory_bytes.unwrap_or(0) as f64, format_bytes);
+        out += &plot("Own memory", |it| it.server_own_memory_bytes.unwrap_or(0) as f64, format_bytes);
         out += &plot("Latency, p99", |it| it.p99_nanos as f64, |value| format_nanos(value as u64));
     }
     out
@@ -103,8 +110,11 @@ fn intervals(measurement: &Measurement) -> &[IntervalReport] {
     }
 }
 
-fn memory_mean(intervals: &[IntervalReport]) -> f64 {
-    let sum: u64 = intervals.iter().filter_map(|it| it.server_memory_bytes).sum();
+/// A kind of memory that intervals record.
+type MemoryOf = fn(&IntervalReport) -> Option<u64>;
+
+fn memory_mean(intervals: &[IntervalReport], bytes: MemoryOf) -> f64 {
+    let sum: u64 = intervals.iter().filter_map(bytes).sum();
     sum as f64 / intervals.len().max(1) as f64
 }
 

@@ -19,7 +19,7 @@ use super::{endurance, model, rounds};
 use crate::end::ProgramEnd;
 use crate::report::html::document;
 use crate::report::plot::escape;
-use crate::report::write_to;
+use crate::report::{IntervalReport, write_to};
 use crate::statistics::{Slope, slope};
 use crate::units::{format_count, format_date};
 
@@ -295,7 +295,7 @@ impl Records {
     }
 
     /// Growth of a server's memory by requests, in bytes per request. Each start has its own level.
-    fn growth(&self, server: usize) -> Option<Slope> {
+    fn growth(&self, server: usize, bytes: fn(&IntervalReport) -> Option<u64>) -> Option<Slope> {
         let mut starts: Vec<Vec<(f64, f64)>> = Vec::new();
         let mut last = None;
         let mut served = 0;
@@ -307,7 +307,7 @@ impl Records {
             let Some(load) = piece.measurements.get(server).and_then(|it| it.loads.first()) else { continue };
             for interval in &load.intervals {
                 served += interval.served;
-                if let (Some(points), Some(bytes)) = (starts.last_mut(), interval.server_memory_bytes) {
+                if let (Some(points), Some(bytes)) = (starts.last_mut(), bytes(interval)) {
                     points.push((served as f64, bytes as f64));
                 }
             }
@@ -351,11 +351,12 @@ impl Records {
     /// The table with a column for each server.
     fn rows(&self, report: &CompareReport) -> Vec<Vec<String>> {
         let mut rows = endurance::rows(report);
-        let mut row = vec!["memory growth, bytes per request".to_owned()];
-        row.extend(
-            (0..self.names().len()).map(|server| self.growth(server).map_or("unknown".to_owned(), |it| it.to_string())),
-        );
-        rows.push(row);
+        let mut add = |name: &str, bytes| {
+            let growth = |server| self.growth(server, bytes).map_or("unknown".to_owned(), |it| it.to_string());
+            rows.push([name.to_owned()].into_iter().chain((0..self.names().len()).map(growth)).collect());
+        };
+        add("memory growth, bytes per request", |it| it.server_memory_bytes);
+        add("growth of own memory, likewise", |it| it.server_own_memory_bytes);
         rows
     }
 
@@ -408,7 +409,7 @@ fn join_load(joined: &mut LabLoadResult, load: &LabLoadResult, offset: f64) {
     joined.max_nanos = joined.max_nanos.max(load.max_nanos);
     // Percentiles of pieces do not add up.
     (joined.p50_nanos, joined.p99_nanos) = (None, None);
-    joined.intervals.extend(load.intervals.iter().map(|interval| crate::report::IntervalReport {
+    joined.intervals.extend(load.intervals.iter().map(|interval| IntervalReport {
         start_seconds: interval.start_seconds + offset,
         end_seconds: interval.end_seconds + offset,
         ..interval.clone()

@@ -73,6 +73,7 @@ impl Builder {
             server_user_share: usage.map(|usage| share(usage.user_micros, self.last_usage.user_micros)),
             server_system_share: usage.map(|usage| share(usage.system_micros, self.last_usage.system_micros)),
             server_memory_bytes: usage.map(|usage| usage.memory_bytes),
+            server_own_memory_bytes: usage.map(|usage| usage.own_memory_bytes),
         };
         if let Some(usage) = usage {
             self.server.memory_bytes_max = self.server.memory_bytes_max.max(usage.memory_bytes);

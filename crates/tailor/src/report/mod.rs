@@ -423,6 +423,9 @@ pub(crate) struct IntervalReport {
     /// Memory in use of the watched server.
     pub server_memory_bytes: Option<u64>,
 }
+    /// Part of it that is the processes' own: not the kernel's memory for them, nor files.
+    #[serde(default)]
+    pub server_own_memory_bytes: Option<u64>,
 
 /// Checks that a report can be written to this path, without changing an existing file.
 ///

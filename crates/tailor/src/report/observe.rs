@@ -34,6 +34,8 @@ pub(crate) struct Usage {
     pub system_micros: u64,
     /// Memory in use now.
     pub memory_bytes: u64,
+    /// Part of it that is the processes' own: not the kernel's memory for them, nor files.
+    pub own_memory_bytes: u64,
     /// Swap in use now.
     pub swap_bytes: u64,
 }
@@ -68,6 +70,7 @@ impl Observed {
                     user_micros: sum.user_micros + usage.user_micros,
                     system_micros: sum.system_micros + usage.system_micros,
                     memory_bytes: sum.memory_bytes + usage.memory_bytes,
+                    own_memory_bytes: sum.own_memory_bytes + usage.own_memory_bytes,
                     swap_bytes: sum.swap_bytes + usage.swap_bytes,
                 })
             }
@@ -80,6 +83,7 @@ impl Observed {
 /// Reads cpu.stat, memory.current and memory.swap.current of version 2.
 fn unified(group: &Cgroup) -> Usage {
     let stat = read(&group.processor.join("cpu.stat"));
+    let memory = group.memory.join("memory.stat");
     Usage {
         user_micros: value(&stat, "user_usec"),
         system_micros: value(&stat, "system_usec"),
@@ -87,6 +91,10 @@ fn unified(group: &Cgroup) -> Usage {
         memory_bytes: match group.memory.join("memory.current").exists() {
             true => without_files(number(&group.memory.join("memory.current")), group, ""),
             false => members(group).map(|id| process(id).memory_bytes).sum(),
+        },
+        own_memory_bytes: match memory.exists() {
+            true => sum(&read(&memory), &["anon", "shmem"]),
+            false => members(group).map(|id| process(id).own_memory_bytes).sum(),
         },
         swap_bytes: match group.memory.join("memory.swap.current").exists() {
             true => number(&group.memory.join("memory.swap.current")),
@@ -111,6 +119,7 @@ fn legacy(group: &Cgroup) -> Usage {
         user_micros,
         system_micros: total_micros - user_micros,
         memory_bytes: without_files(number(&group.memory.join("memory.usage_in_bytes")), group, "total_"),
+        own_memory_bytes: sum(&memory, &["total_rss", "total_shmem"]),
         swap_bytes: value(&memory, "total_swap"),
     }
 }
@@ -120,6 +129,10 @@ fn without_files(bytes: u64, group: &Cgroup, prefix: &str) -> u64 {
     let stat = read(&group.memory.join("memory.stat"));
     let files = ["active_file", "inactive_file"].map(|name| value(&stat, &format!("{prefix}{name}")));
     bytes.saturating_sub(files.iter().sum())
+}
+
+fn sum(stat: &str, names: &[&str]) -> u64 {
+    names.iter().map(|name| value(stat, name)).sum()
 }
 
 fn process(id: u32) -> Usage {
@@ -135,6 +148,7 @@ fn process(id: u32) -> Usage {
         user_micros: micros(ticks.first().unwrap_or(&0) + ticks.get(2).unwrap_or(&0)),
         system_micros: micros(ticks.get(1).unwrap_or(&0) + ticks.get(3).unwrap_or(&0)),
         memory_bytes: kibibytes("VmRSS:"),
+        own_memory_bytes: kibibytes("RssAnon:") + kibibytes("RssShmem:"),
         swap_bytes: kibibytes("VmSwap:"),
     }
 }
@@ -177,7 +191,7 @@ mod tests {
     #[test]
     fn this_process() {
         let usage = Observed::Process(std::process::id()).read();
-        assert!(usage.memory_bytes > 100_000, "{usage:?}");
+        assert!((50_000..usage.memory_bytes).contains(&usage.own_memory_bytes), "{usage:?}");
     }
 
     #[test]

@@ -414,6 +414,7 @@ fn a_soak_in_pieces() {
     };
     assert!(row("total requests served").contains("200"), "{text}");
     assert!(row("memory growth, bytes per request").contains('['), "{text}");
+    assert!(row("growth of own memory, likewise").contains('['), "{text}");
     let page = std::fs::read_to_string(records.join("report.html")).unwrap();
     assert!(page.contains("<title>tailor soak: Soak of python, 20") && page.contains("Memory"), "{page}");
     let output = tailor(&["soak", "--servers", "nginx", records.to_str().unwrap(), "--lab", lab.to_str().unwrap()]);
