@@ -10,6 +10,7 @@ use rustix::system::{RebootCommand, reboot};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::counter::MARK;
 use crate::lab::cgroup::ControlGroup;
 use crate::lab::namespace::call;
 use crate::lab::server::{ServerPlacement, launch};
@@ -33,6 +34,9 @@ const CONTROLS_MAX: usize = 400;
 const READY_MAX: Duration = Duration::from_secs(120);
 /// Pairs of loads: N requests and 2 N.
 const PAIRS: usize = 2;
+/// Pause after a load, in the machine's own time, which passes at once. Server and kernel then do what they put off, such as
+/// closing connections: it would count for the next load.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Work of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +77,12 @@ pub(crate) struct GuestLoad {
     pub server: u64,
     /// Instructions of the load generator, likewise.
     pub client: u64,
+    /// Instructions of the whole machine in user space, if the emulator counted them.
+    #[serde(default)]
+    pub user: Option<u64>,
+    /// Instructions of the whole machine in the kernel, likewise.
+    #[serde(default)]
+    pub kernel: Option<u64>,
 }
 
 /// Runs as process 1, and switches the machine off at the end.
@@ -130,11 +140,15 @@ fn run() -> Result<GuestReport, String> {
         words.push(requests.to_string());
         words.extend(plan.load.iter().cloned());
         let before = (used(&server), used(&client));
+        mark();
         let status = start(&words, &client)?.wait().map_err(|error| error.to_string())?;
         if !status.success() {
             return Err(format!("the load failed: {status}\n{}", output_of(&plan.run)));
         }
-        Ok(GuestLoad { requests, server: used(&server) - before.0, client: used(&client) - before.1 })
+        std::thread::sleep(PAUSE);
+        mark();
+        let (server, client) = (used(&server) - before.0, used(&client) - before.1);
+        Ok(GuestLoad { requests, server, client, user: None, kernel: None })
     };
     // The first fills caches, and is not counted.
     load(plan.requests)?;
@@ -145,6 +159,11 @@ fn run() -> Result<GuestReport, String> {
     }
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     Ok(GuestReport { kernel, control, loads })
+}
+
+/// Makes the emulator write the instructions so far.
+fn mark() {
+    black_box(MARK);
 }
 
 /// Instructions of a control group since it exists: its CPU time in nanoseconds.

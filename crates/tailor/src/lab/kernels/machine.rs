@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::guest::{FAILURE_MARK, GuestReport, REPORT_MARK};
+use super::counter::{CountingPlugin, MarkedCounts, parse_counts};
+use super::guest::{FAILURE_MARK, GuestLoad, GuestReport, REPORT_MARK};
 use crate::lab::server::installed_path;
 
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -99,6 +100,8 @@ pub(super) struct EmulatedMachine<'a> {
     pub(super) kernel: &'a KernelFiles,
     /// First files.
     pub(super) initial: &'a Path,
+    /// Plugin that divides instructions, with the file for its counts.
+    pub(super) plugin: Option<(&'a CountingPlugin, &'a Path)>,
 }
 
 impl EmulatedMachine<'_> {
@@ -109,7 +112,12 @@ impl EmulatedMachine<'_> {
         command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", MODEL, "-smp", "1"]);
         command.args(["-m", MEMORY_MIB, "-nic", "none", "-nographic", "-no-reboot", "-kernel"]).arg(&self.kernel.image);
         command.arg("-initrd").arg(self.initial);
-        // Without random addresses, the layout of memory is the same in each boot.
+        // The clock and the seed of random numbers are the same in each boot.
+        command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", "1"]);
+        if let Some((plugin, out)) = self.plugin {
+            command.arg("-plugin").arg(plugin.option(out));
+        }
+        // Without random addresses, the layout of memory is the same, too.
         command.args(["-append", "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut machine = command.spawn().map_err(|error| format!("{}: {error}", self.qemu.display()))?;
@@ -134,7 +142,22 @@ impl EmulatedMachine<'_> {
         let _ = machine.kill();
         let _ = machine.wait();
         let lines = lines.join().map_err(|_| "the output of the emulator cannot be read")?;
-        wait.and_then(|()| read_report(&self.kernel.name, &lines))
+        wait?;
+        let mut report = read_report(&self.kernel.name, &lines)?;
+        if let Some((_, out)) = self.plugin {
+            let text = fs::read_to_string(out).map_err(|error| format!("{}: {error}", out.display()))?;
+            add_counts(&mut report.loads, &parse_counts(&text));
+        }
+        Ok(report)
+    }
+}
+
+/// Adds the emulator's counts to loads. Each load has a mark at its start and at its end. An uncounted one is before them.
+fn add_counts(loads: &mut [GuestLoad], counts: &[MarkedCounts]) {
+    let Some(first) = counts.len().checked_sub(2 * loads.len()) else { return };
+    for (load, marks) in loads.iter_mut().zip(counts[first..].chunks_exact(2)) {
+        load.user = Some(marks[1].user - marks[0].user);
+        load.kernel = Some(marks[1].kernel - marks[0].kernel);
     }
 }
 
@@ -179,6 +202,19 @@ mod tests {
         assert_eq!((image.name.as_str(), image.config), ("6.1.0-1", old.config));
         let missing = KernelFiles::unpack(&[directory.path().join("vmlinuz-x")], directory.path());
         assert!(missing.err().unwrap().contains("no such file"));
+    }
+
+    #[test]
+    fn counts_belong_to_the_last_loads() {
+        let load = GuestLoad { requests: 1, server: 1, client: 1, user: None, kernel: None };
+        let mut loads = [load; 2];
+        let counts: Vec<MarkedCounts> =
+            [1, 5, 6, 10, 12, 20].map(|at| MarkedCounts { user: at, kernel: 3 * at }).into();
+        add_counts(&mut loads, &counts[..3]);
+        assert_eq!(loads, [load; 2], "a machine that ended early");
+        add_counts(&mut loads, &counts);
+        let divided = |user| GuestLoad { user: Some(user), kernel: Some(3 * user), ..load };
+        assert_eq!(loads, [divided(4), divided(8)]);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! is the same in each run. Each kernel boots with the same first files: tailor, the server, and what they need. tailor is
 //! process 1 there ([`guest`]): it waits until the kernel has nothing left to do after booting, starts the server, and sends N and
 //! 2 N requests; the difference is the cost of N requests. The kernel counts the time of the server and of the client by their
-//! control groups, so that waiting does not count. A loop in user space is the control.
+//! control groups, so that waiting does not count. A loop in user space is the control. A plugin of the emulator ([`counter`])
+//! divides the instructions of the machine between user space and kernel.
 
+mod counter;
 mod guest;
 mod image;
 mod machine;
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use guest::become_guest;
 pub(crate) use verdict::schema;
 
+use self::counter::CountingPlugin;
 use self::guest::GuestPlan;
 use self::image::MachineFiles;
 use self::machine::{EmulatedMachine, KernelFiles};
@@ -26,7 +29,7 @@ use super::server::{ServerPlacement, installed_name};
 use crate::end::ProgramEnd;
 
 /// Requests of the shorter of the two loads that are compared.
-pub(super) const REQUESTS_DEFAULT: u64 = 4_000;
+pub(super) const REQUESTS_DEFAULT: u64 = 16_000;
 
 /// Port of the server; the machine has no other program.
 const PORT: u16 = 8080;
@@ -66,12 +69,18 @@ pub(super) fn run(choice: &KernelChoice, lab: &Lab, options: &KernelOptions<'_>)
     let files = MachineFiles::gather(&plan)?;
     let initial = directory.path().join("initial-files");
     files.write(&plan, &initial)?;
+    let plugin = CountingPlugin::build(&qemu, directory.path());
+    if let Err(reason) = &plugin {
+        eprintln!("instructions are not divided between user space and kernel: {}", reason.trim());
+    }
     let stop = crate::end::stop_on_signals()?;
     let mut reports = Vec::new();
     for (index, paths) in choice.0.iter().enumerate() {
         let kernel = KernelFiles::unpack(paths, &directory.path().join(format!("kernel-{index}")))?;
         eprintln!("{}: counts instructions", kernel.name);
-        let guest = EmulatedMachine { qemu: &qemu, kernel: &kernel, initial: &initial }.run(&stop)?;
+        let counts = directory.path().join(format!("counts-{index}"));
+        let plugin = plugin.as_ref().ok().map(|plugin| (plugin, counts.as_path()));
+        let guest = EmulatedMachine { qemu: &qemu, kernel: &kernel, initial: &initial, plugin }.run(&stop)?;
         reports.push(KernelRun { config: kernel.config, guest });
     }
     let report = KernelReport::new(&server.name, &plan, reports);

@@ -52,6 +52,10 @@ pub(crate) struct KernelResult {
     pub server: f64,
     /// Instructions of the load generator, likewise.
     pub client: f64,
+    /// Instructions of a request in user space, in the whole machine; `null` if the emulator could not count them.
+    pub user: Option<f64>,
+    /// Instructions of a request in the kernel, likewise.
+    pub kernel_mode: Option<f64>,
     /// Largest difference of the measurements of `all`, as a share.
     pub repeat_difference: f64,
     /// Loads, in the order in which they ran.
@@ -67,6 +71,12 @@ fn costs(loads: &[GuestLoad], cost: impl Fn(&GuestLoad) -> u64) -> Vec<f64> {
     pairs
         .map(|pair| (cost(&pair[1]) as f64 - cost(&pair[0]) as f64) / (pair[1].requests - pair[0].requests) as f64)
         .collect()
+}
+
+/// Cost of a request by counts that each load has, or none.
+fn counted_cost(loads: &[GuestLoad], count: impl Fn(&GuestLoad) -> Option<u64>) -> Option<f64> {
+    let is_counted = loads.iter().all(|load| count(load).is_some());
+    is_counted.then(|| mean(&costs(loads, |load| count(load).unwrap_or_default())))
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -90,6 +100,8 @@ impl KernelReport {
                     all: mean(&all),
                     server: mean(&costs(&guest.loads, |load| load.server)),
                     client: mean(&costs(&guest.loads, |load| load.client)),
+                    user: counted_cost(&guest.loads, |load| load.user),
+                    kernel_mode: counted_cost(&guest.loads, |load| load.kernel),
                     repeat_difference: spread / mean(&all),
                     loads: guest.loads,
                 }
@@ -144,10 +156,16 @@ impl KernelReport {
         writeln!(out)?;
         let Some(first) = self.kernels.first() else { return Ok(()) };
         let times = |value: f64, first: f64| format!("{value:.0} ({:.3} x)", value / first);
-        let rows: [ReportRow<'_>; 5] = [
+        let counted = |value: Option<f64>, first: Option<f64>| match (value, first) {
+            (Some(value), Some(first)) => times(value, first),
+            _ => "unknown".to_owned(),
+        };
+        let rows: [ReportRow<'_>; 7] = [
             ("all", &|kernel| times(kernel.all, first.all)),
             ("server and its kernel", &|kernel| times(kernel.server, first.server)),
             ("client and its kernel", &|kernel| times(kernel.client, first.client)),
+            ("user space, all", &|kernel| counted(kernel.user, first.user)),
+            ("kernel, all", &|kernel| counted(kernel.kernel_mode, first.kernel_mode)),
             ("control", &|kernel| format!("{:.4}", kernel.control as f64 / first.control as f64)),
             ("difference of repeats", &|kernel| format!("{:.4}", kernel.repeat_difference)),
         ];
@@ -227,6 +245,8 @@ mod tests {
             requests,
             server: 1_000 + requests * (cost - 4_000) + noise,
             client: requests * 4_000,
+            user: Some(requests * 3_000),
+            kernel: Some(500 + requests * (cost - 3_000)),
         };
         let loads = vec![load(10, 0), load(20, 0), load(10, 0), load(20, noise)];
         GuestReport { kernel: kernel.to_owned(), control, loads }
@@ -248,10 +268,19 @@ mod tests {
         let [old, new] = report.kernels.as_slice() else { panic!("two kernels") };
         assert_eq!((old.all, old.server, old.client), (10_000.0, 6_000.0, 4_000.0));
         assert_eq!((new.all, report.is_valid), (12_000.0, true));
+        assert_eq!((new.user, new.kernel_mode), (Some(3_000.0), Some(9_000.0)));
         assert_eq!(report.options.keys().collect::<Vec<_>>(), ["B", "C"]);
         assert_eq!(report.options["C"], [None, Some("y".to_owned())]);
         let text = report.to_text();
-        for part in ["12000 (1.200 x)", "8000 (1.333 x)", "2 options", "B: m, y", "C: -, y", "length of the path"] {
+        for part in [
+            "12000 (1.200 x)",
+            "8000 (1.333 x)",
+            "9000 (1.286 x)",
+            "2 options",
+            "B: m, y",
+            "C: -, y",
+            "length of the path",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("VOID"), "{text}");
