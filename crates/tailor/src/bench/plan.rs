@@ -310,8 +310,8 @@ fn web_socket_messages(options: &LoadOptions) -> Result<Vec<WorkloadRequest>, St
         [] => return Err("a ws:// URL needs messages: --message TEXT".into()),
         messages => messages,
     };
-    if options.http2 || options.http3 || options.grpc || options.abort > 0.0 || options.body.is_some() {
-        return Err("ws:// and wss:// URLs exclude --http2, --http3, --grpc, --abort and --body".into());
+    if options.http3 || options.grpc || options.abort > 0.0 || options.body.is_some() {
+        return Err("ws:// and wss:// URLs exclude --http3, --grpc, --abort and --body".into());
     }
     if !options.expect_status.is_empty() || !options.expect_header.is_empty() {
         return Err("messages of WebSocket have no status and no fields to expect".into());
@@ -333,7 +333,11 @@ fn web_socket(url: &Url, options: &LoadOptions) -> Result<Arc<WebSocketHandshake
     wire::h1::write_request_head(&mut head, b"GET", url.target.as_bytes(), wire::http::Version::Http11, &fields);
     // The handshake's own fields precede the empty line.
     head.truncate(head.len() - 2);
-    Ok(Arc::new(WebSocketHandshake::new(&head, fastrand::u128(..).to_be_bytes())))
+    let handshake = WebSocketHandshake::new(&head, fastrand::u128(..).to_be_bytes());
+    Ok(Arc::new(match version(options) {
+        LoadVersion::Http2 => handshake.with_http2(Http2Request::web_socket(url.is_tls, &url.target, &fields)),
+        LoadVersion::Http1 | LoadVersion::Http3 => handshake,
+    }))
 }
 
 /// Unary calls of gRPC.

@@ -263,6 +263,8 @@ pub(crate) struct Http2Request {
     path: Box<[u8]>,
     fields: Fields,
     content: Box<[u8]>,
+    /// Protocol of an extended CONNECT (RFC 8441).
+    protocol: Option<&'static [u8]>,
 }
 
 impl Http2Request {
@@ -280,16 +282,28 @@ impl Http2Request {
             path: target.as_bytes().into(),
             fields: others,
             content: content.into(),
+            protocol: None,
         }
     }
 
-    fn head(&self) -> OutgoingRequest<'_> {
+    /// Encodes a request that opens a WebSocket (RFC 8441, section 5).
+    pub(crate) fn web_socket(is_tls: bool, target: &str, fields: &Fields) -> Self {
+        let mut fields = fields.clone();
+        fields.push("sec-websocket-version", "13");
+        Self { protocol: Some(b"websocket"), ..Self::new("CONNECT", is_tls, target, &fields, b"") }
+    }
+
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    pub(super) fn head(&self) -> OutgoingRequest<'_> {
         OutgoingRequest {
             method: &self.method,
             scheme: Some(self.scheme),
             authority: Some(&self.authority),
             path: Some(&self.path),
-            protocol: None,
+            protocol: self.protocol,
         }
     }
 }

@@ -26,6 +26,7 @@ mod response;
 mod run;
 mod scenario;
 mod shared;
+mod sockets;
 mod streams;
 mod verification;
 mod web_socket;

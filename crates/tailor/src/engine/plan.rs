@@ -53,9 +53,10 @@ pub(crate) struct LoadPlan {
     pub time_out: Duration,
     /// Persistence of the connections.
     pub persistence: ConnectionPersistence,
-    /// Requests in flight on a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
+    /// Requests in flight on a connection: pipelined, or as streams of HTTP/2 or HTTP/3. With WebSocket over HTTP/2, the number
+    /// of WebSockets.
     pub pipeline: usize,
-    /// Handshake of WebSocket, whose messages are the requests of the workload. With HTTP/1.
+    /// Handshake of WebSocket, whose messages are the requests of the workload. With HTTP/1 or HTTP/2.
     pub web_socket: Option<Arc<WebSocketHandshake>>,
     /// Version of HTTP. Each request of the workload must have its form for it.
     pub version: LoadVersion,
@@ -93,6 +94,7 @@ impl LoadPlan {
     pub(crate) fn protocol(&self) -> &'static str {
         match self.version {
             LoadVersion::Http1 if self.web_socket.is_some() => "WebSocket",
+            LoadVersion::Http2 if self.web_socket.is_some() => "WebSocket over HTTP/2",
             LoadVersion::Http2 if self.workload.requests().iter().any(|request| request.is_grpc) => "gRPC",
             version => version.name(),
         }

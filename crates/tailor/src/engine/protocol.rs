@@ -5,6 +5,7 @@ use super::failure::FailureReason;
 use super::http2::Http2;
 use super::http3::Http3;
 use super::response::ResponseReader;
+use super::sockets::Http2Sockets;
 use super::web_socket::WebSocket;
 
 /// Client side of a connection.
@@ -18,6 +19,8 @@ pub(crate) enum ClientProtocol {
     Http3(Box<Http3>),
     /// WebSocket: messages arrive in the order of the requests.
     WebSocket(Box<WebSocket>),
+    /// WebSockets over HTTP/2, each with one message in flight.
+    Http2Sockets(Box<Http2Sockets>),
 }
 
 impl Default for ClientProtocol {
@@ -33,6 +36,7 @@ impl ClientProtocol {
             Self::Http1(_) | Self::WebSocket(_) => true,
             Self::Http2(http2) => http2.takes_requests(),
             Self::Http3(http3) => http3.takes_requests(),
+            Self::Http2Sockets(sockets) => sockets.takes_requests(),
         }
     }
 
@@ -40,6 +44,7 @@ impl ClientProtocol {
     pub(crate) fn has_content_to_send(&self) -> bool {
         match self {
             Self::Http2(http2) => http2.has_content_to_send(),
+            Self::Http2Sockets(sockets) => sockets.has_content_to_send(),
             // QUIC says when it accepts more.
             Self::Http1(_) | Self::Http3(_) | Self::WebSocket(_) => false,
         }
@@ -49,17 +54,22 @@ impl ClientProtocol {
     pub(crate) fn on_close(&self) -> bool {
         match self {
             Self::Http1(reader) => reader.on_close(),
-            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) => false,
+            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) | Self::Http2Sockets(_) => false,
         }
     }
 
     /// Explains the end of a connection with requests in flight.
     pub(crate) fn explain_end(&self, reason: FailureReason) -> FailureReason {
-        match self {
-            Self::Http2(http2) if !http2.has_started() => FailureReason::Text(
+        let is_silent = match self {
+            Self::Http2(http2) => !http2.has_started(),
+            Self::Http2Sockets(sockets) => !sockets.has_started(),
+            Self::Http1(_) | Self::Http3(_) | Self::WebSocket(_) => false,
+        };
+        match is_silent {
+            true => FailureReason::Text(
                 "the server ended the connection before its first HTTP/2 frame; does it offer HTTP/2?",
             ),
-            _ => reason,
+            false => reason,
         }
     }
 
@@ -67,7 +77,7 @@ impl ClientProtocol {
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self {
             Self::Http1(reader) => reader.expected_bytes(),
-            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) => None,
+            Self::Http2(_) | Self::Http3(_) | Self::WebSocket(_) | Self::Http2Sockets(_) => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use wire::h1::{HeadLimits, ResponseHead, parse_response_head};
 
 use super::check::BodyJudge;
 use super::failure::{FailureClass, FailureReason};
+use super::http2::Http2Request;
 
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 };
 /// Maximum content of a control frame (RFC 6455, section 5.5).
@@ -16,12 +17,14 @@ const CONTROL_BYTES_MAX: u64 = 125;
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Handshake of a run, and the response that it requires. All connections of a run use the same key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct WebSocketHandshake {
     /// Request with all fields.
     pub(crate) request: Vec<u8>,
     /// Required value of `Sec-WebSocket-Accept`.
     pub(crate) accept: String,
+    /// Handshake over HTTP/2, which needs neither of them.
+    pub(crate) http2: Option<Http2Request>,
 }
 
 impl WebSocketHandshake {
@@ -33,7 +36,12 @@ impl WebSocketHandshake {
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
         );
         request.extend_from_slice(fields.as_bytes());
-        Self { request, accept: accept_value(&key) }
+        Self { request, accept: accept_value(&key), http2: None }
+    }
+
+    /// Uses HTTP/2.
+    pub(crate) fn with_http2(self, request: Http2Request) -> Self {
+        Self { http2: Some(request), ..self }
     }
 }
 
@@ -119,6 +127,11 @@ pub(crate) enum WebSocketEvent {
 }
 
 impl WebSocket {
+    /// WebSocket whose handshake is complete.
+    pub(crate) fn opened() -> Self {
+        Self { is_open: true, ..Self::default() }
+    }
+
     /// Handles input. Returns how many bytes it consumed. Call it with the rest until it needs more.
     pub(crate) fn handle_input(
         &mut self,
@@ -271,7 +284,7 @@ mod tests {
 
     /// Events of an open connection, in pieces of `step` bytes. Content is joined.
     fn events(input: &[u8], step: usize) -> (Vec<String>, WebSocket) {
-        let mut socket = WebSocket { is_open: true, ..WebSocket::default() };
+        let mut socket = WebSocket::opened();
         let (mut events, mut scratch, mut message) = (Vec::new(), ResponseHead::default(), Vec::new());
         for piece in input.chunks(step) {
             let mut rest = piece;

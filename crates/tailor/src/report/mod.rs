@@ -228,7 +228,7 @@ pub(crate) struct LoadShape {
     pub threads: u64,
     /// Maximum concurrent requests of a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
     pub pipeline: u64,
-    /// Protocol: `HTTP/1`, `HTTP/2`, `HTTP/3`, `WebSocket` or `gRPC`.
+    /// Protocol: `HTTP/1`, `HTTP/2`, `HTTP/3`, `WebSocket`, `WebSocket over HTTP/2` or `gRPC`.
     #[serde(default = "http1")]
     pub protocol: String,
     /// True if connections used TLS.
@@ -266,6 +266,7 @@ impl LoadShape {
         match self.protocol.as_str() {
             "HTTP/1" => String::new(),
             "WebSocket" => " (WebSocket)".to_owned(),
+            "WebSocket over HTTP/2" => format!(" of {} WebSockets (HTTP/2)", self.pipeline),
             protocol => format!(" of up to {} streams ({protocol})", self.pipeline),
         }
     }
@@ -422,10 +423,10 @@ pub(crate) struct IntervalReport {
     pub server_system_share: Option<f64>,
     /// Memory in use of the watched server.
     pub server_memory_bytes: Option<u64>,
-}
     /// Part of it that is the processes' own: not the kernel's memory for them, nor files.
     #[serde(default)]
     pub server_own_memory_bytes: Option<u64>,
+}
 
 /// Checks that a report can be written to this path, without changing an existing file.
 ///

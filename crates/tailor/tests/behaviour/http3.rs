@@ -36,7 +36,7 @@ impl AioquicServer {
 
     /// Starts a server with this name of its protocol (ALPN).
     #[track_caller]
-    fn start_with(protocol: &str) -> Option<Self> {
+    pub(crate) fn start_with(protocol: &str) -> Option<Self> {
         if !Path::new(AIOQUIC).is_dir() {
             skip_without(AIOQUIC);
             return None;
@@ -87,7 +87,7 @@ impl Drop for AioquicServer {
 }
 
 /// Directory with a certificate for `localhost` and that of its CA.
-fn certificate() -> tempfile::TempDir {
+pub(crate) fn certificate() -> tempfile::TempDir {
     let mut params = CertificateParams::new([]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -271,7 +271,7 @@ fn servers_without_http3() {
 }
 
 /// The built Tailcoat, which ends with this value.
-struct Tailcoat(Child);
+pub(crate) struct Tailcoat(Child);
 
 impl Tailcoat {
     /// Serves a directory over all versions of HTTP. Waits until the server accepts connections.
@@ -280,7 +280,7 @@ impl Tailcoat {
     }
 
     /// Starts a server whose site has this option.
-    fn start_with(directory: &Path, port: u16, option: &str) -> Option<Self> {
+    pub(crate) fn start_with(directory: &Path, port: u16, option: &str) -> Option<Self> {
         let program = Path::new(env!("CARGO_BIN_EXE_tailor")).with_file_name("tailcoat");
         if !program.exists() {
             skip("tailcoat is not built; run `cargo test --workspace`");

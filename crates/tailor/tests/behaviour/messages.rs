@@ -7,7 +7,9 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use serde_json::Value;
 
+use crate::http3::{Tailcoat, certificate};
 use crate::output::check_schema;
+use crate::port::free_port;
 use crate::{bench, failures, in_parallel, percentile_ms, tailor};
 
 /// Starts a server of WebSocket that answers each message by `act`: its frames, or `None` to close the connection.
@@ -39,8 +41,12 @@ fn serve(
         head.extend_from_slice(&byte);
     }
     let head = String::from_utf8(head).unwrap();
-    assert!(head.starts_with("GET /chat?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{head}");
-    let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+    assert!(head.starts_with("GET /chat?x=1 HTTP/1.1\r\n"), "{head}");
+    let key = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("sec-websocket-key").then_some(value)
+    });
+    let key = key.unwrap();
     stream.write_all(accept(key).as_bytes()).ok()?;
     for number in 0.. {
         let mut start = [0; 2];
@@ -169,12 +175,53 @@ fn failures_of_messages() {
     }
 }
 
+/// RFC 8441, through a server that passes WebSockets on.
+#[test]
+fn echoed_messages_over_http2() {
+    let upstream = web_socket(accepted, |_, content| match content {
+        b"bye" => Some(frame(0x88, &1001u16.to_be_bytes())),
+        _ => Some([frame(0x89, b"p"), frame(0x81, content)].concat()),
+    });
+    let upstream = upstream.trim_start_matches("ws://").trim_end_matches("/chat?x=1").to_owned();
+    let directory = certificate();
+    std::fs::create_dir(directory.path().join("root")).unwrap();
+    let port = free_port();
+    let forward = format!("forward \"http://{upstream}\" path=\"/chat\"");
+    let Some(_server) = Tailcoat::start_with(directory.path(), port, &forward) else { return };
+    let authority = directory.path().join("ca.pem");
+    let base =
+        ["--http2", "--cacert", authority.to_str().unwrap(), "--resolve", &format!("localhost:{port}:127.0.0.1")];
+    let load = |arguments: &[&str]| run(&format!("wss://localhost:{port}/chat?x=1"), &[&base[..], arguments].concat());
+    let long = "x".repeat(100_000);
+    for (arguments, connections) in [
+        (&["-n", "200", "-c", "2", "--streams", "16", "--message", "ab", "--expect-length", "2"][..], 2),
+        (&["-n", "100", "-c", "1", "-R", "500", "--streams", "4", "--message", "ab", "--expect-same"], 1),
+        (&["-n", "60", "-c", "1", "--message", &long[..60_000], "--expect-length", "60000"], 1),
+        (&["-n", "60", "-c", "1", "--streams", "2", "--requests-per-connection", "10", "--message", "ab"], 6),
+    ] {
+        let (report, code) = load(arguments);
+        assert_eq!(
+            (report["served"].as_u64(), failures(&report), code),
+            (arguments[1].parse().ok(), vec![], 0),
+            "{report}"
+        );
+        assert_eq!(report["load"]["protocol"], "WebSocket over HTTP/2");
+        assert_eq!(report["connections"].as_u64(), Some(connections), "{report}");
+    }
+    let (report, code) = load(&["-n", "3", "-c", "1", "--message", "bye"]);
+    assert_eq!((failures(&report), code), (vec![("early close".to_owned(), 3)], 1), "{report}");
+    let (report, _) = load(&["-n", "3", "-c", "1", "--message", "ab", "--expect-length", "3"]);
+    assert_eq!(failures(&report), [("wrong length".to_owned(), 3)], "{report}");
+    let (report, _) = run(&format!("wss://localhost:{port}/"), &[&base[..], &["-n", "1", "--message", "ab"]].concat());
+    assert_eq!(failures(&report).first().map(|it| it.0.as_str()), Some("wrong status"), "{report}");
+}
+
 #[test]
 fn mistakes() {
     for (arguments, expect) in [
         (&["ws://127.0.0.1:1/"][..], "needs messages"),
         (&["http://127.0.0.1:1/", "--message", "a"], "--message needs a ws:// or wss:// URL"),
-        (&["ws://127.0.0.1:1/", "--message", "a", "--http2"], "exclude --http2"),
+        (&["ws://127.0.0.1:1/", "--message", "a", "--http3"], "exclude --http3"),
         (&["ws://127.0.0.1:1/", "--message", "a", "--expect-status", "200"], "no status"),
         (&["ws://127.0.0.1:1/", "--message", "hex:0"], "pairs of hexadecimal digits"),
         (&["http://127.0.0.1:1/", "--grpc"], "is not a gRPC method"),

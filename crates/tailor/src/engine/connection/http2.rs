@@ -2,6 +2,7 @@
 
 use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
+use crate::engine::failure::{FailureClass, FailureReason};
 use crate::engine::http2::Http2;
 use crate::engine::protocol::ClientProtocol;
 use crate::engine::shared::ThreadShared;
@@ -11,11 +12,20 @@ impl LoadConnection {
     /// Begins HTTP/2 on an open connection. Returns whether the server agrees to it; without TLS only its reply shows
     /// that.
     pub(super) fn begin_http2(&mut self, shared: &ThreadShared, now: Nanos) -> bool {
-        if self.tls.as_ref().is_some_and(|tls| tls.alpn_protocol() != Some(b"h2")) {
-            return false;
+        if self.has_agreed_to_http2() {
+            self.protocol = ClientProtocol::Http2(Box::new(Http2::new(&shared.http2_limits, now)));
+            return true;
         }
-        self.protocol = ClientProtocol::Http2(Box::new(Http2::new(&shared.http2_limits, now)));
-        true
+        false
+    }
+
+    pub(super) fn has_agreed_to_http2(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.alpn_protocol() == Some(b"h2"))
+    }
+
+    pub(super) fn fail_without_http2(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
+        self.fail(FailureClass::Tls, reason, shared, now);
     }
 
     /// Appends HTTP/2 output to the unsent bytes.

@@ -5,6 +5,7 @@ mod http2;
 mod http3;
 mod line;
 mod session;
+mod sockets;
 mod streams;
 mod web_socket;
 
@@ -203,7 +204,9 @@ impl LoadConnection {
             LoadPhase::Connecting | LoadPhase::Handshaking | LoadPhase::Upgrading if self.since + time_out <= now => {
                 self.fail(FailureClass::TimeOut, FailureReason::Text("no connection in time"), shared, now);
             }
-            LoadPhase::Open if shared.plan.version.has_streams() => self.check_streams(time_out, shared, now),
+            LoadPhase::Open if shared.plan.version.has_streams() && shared.plan.web_socket.is_none() => {
+                self.check_streams(time_out, shared, now)
+            }
             LoadPhase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
                 self.fail(FailureClass::TimeOut, FailureReason::Unknown, shared, now);
             }
@@ -304,13 +307,15 @@ impl LoadConnection {
 
     fn on_open(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if let Some(handshake) = shared.plan.web_socket.as_ref().map(Arc::clone) {
-            return self.upgrade(&handshake, shared, now);
+            return match handshake.http2 {
+                Some(_) => self.begin_sockets(shared, now),
+                None => self.upgrade(&handshake, shared, now),
+            };
         }
         self.count_connection(shared, now);
         self.phase = LoadPhase::Open;
         if shared.plan.version == LoadVersion::Http2 && !self.begin_http2(shared, now) {
-            let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
-            return self.fail(FailureClass::Tls, reason, shared, now);
+            return self.fail_without_http2(shared, now);
         }
         self.fill(shared, now);
     }
@@ -338,8 +343,12 @@ impl LoadConnection {
         if self.has_finished_streams(shared) {
             return match self.protocol {
                 ClientProtocol::Http3(_) => self.end_http3(shared, now),
+                ClientProtocol::Http2Sockets(_) => self.end_sockets(shared, now),
                 _ => self.end_http2(shared, now),
             };
+        }
+        if self.phase == LoadPhase::Upgrading {
+            return self.send_handshakes(shared, now);
         }
         // The server has closed the connection. It is not used again; the next read finds its end.
         if self.phase != LoadPhase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
@@ -353,6 +362,7 @@ impl LoadConnection {
         self.flush_http3(shared, now);
         self.take_http2_output(shared, now);
         self.take_web_socket_output(shared, now);
+        self.take_sockets_output(shared, now);
         if !shared.output.is_empty() {
             self.transmit(shared, now);
         }
@@ -371,7 +381,10 @@ impl LoadConnection {
     fn takes_more(&self, shared: &ThreadShared) -> bool {
         match self.protocol {
             ClientProtocol::Http1(_) => self.in_flight.is_empty(),
-            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) | ClientProtocol::WebSocket(_) => self.has_room(shared),
+            ClientProtocol::Http2(_)
+            | ClientProtocol::Http3(_)
+            | ClientProtocol::WebSocket(_)
+            | ClientProtocol::Http2Sockets(_) => self.has_room(shared),
         }
     }
 
@@ -400,6 +413,10 @@ impl LoadConnection {
             ClientProtocol::WebSocket(_) => {
                 let form = RequestForm { version: Version::Http11, is_last: false };
                 shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+            }
+            ClientProtocol::Http2Sockets(sockets) => {
+                let form = RequestForm { version: Version::Http11, is_last: false };
+                sockets.send(shared.requests[request as usize].encoded(form), shared, now);
             }
         }
         let abort_after_bytes = match shared.plan.abort {
@@ -624,6 +641,7 @@ impl LoadConnection {
             ClientProtocol::Http1(_) => self.feed_http1(bytes, shared, now),
             ClientProtocol::Http2(_) => self.feed_http2(bytes, shared, now),
             ClientProtocol::WebSocket(_) => self.feed_web_socket(bytes, shared, now),
+            ClientProtocol::Http2Sockets(_) => self.feed_sockets(bytes, shared, now),
             // Its bytes come in datagrams.
             ClientProtocol::Http3(_) => {}
         }
@@ -719,7 +737,9 @@ impl LoadConnection {
     fn class_of_unsent(&self) -> FailureClass {
         match self.protocol {
             ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) => FailureClass::Write,
-            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) => FailureClass::EarlyClose,
+            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) | ClientProtocol::Http2Sockets(_) => {
+                FailureClass::EarlyClose
+            }
         }
     }
 

@@ -64,11 +64,14 @@ impl LoadConnection {
     pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
         let is_over = match &mut self.protocol {
             ClientProtocol::Http2(http2) => matches!(http2.handle_timeout(shared, now), ResponseEvent::Malformed(_)),
-            ClientProtocol::Http1(_) | ClientProtocol::Http3(_) | ClientProtocol::WebSocket(_) => false,
+            ClientProtocol::Http1(_)
+            | ClientProtocol::Http3(_)
+            | ClientProtocol::WebSocket(_)
+            | ClientProtocol::Http2Sockets(_) => false,
         };
         while let Some(exchange) = self.in_flight.front().copied().filter(|it| it.sent + time_out <= now) {
             match &mut self.protocol {
-                ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) => {}
+                ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) | ClientProtocol::Http2Sockets(_) => {}
                 ClientProtocol::Http2(http2) => http2.cancel(0, shared, now),
                 ClientProtocol::Http3(http3) => {
                     http3.cancel(0, shared, now);

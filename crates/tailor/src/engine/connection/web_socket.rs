@@ -36,8 +36,9 @@ impl LoadConnection {
                     self.phase = LoadPhase::Open;
                 }
                 WebSocketEvent::Content(content, is_last) => {
+                    let place = (!self.in_flight.is_empty()).then_some(0);
                     self.response_bytes += content.len() as u64;
-                    self.on_message(&mut socket, &rest[content], is_last, shared, now);
+                    self.on_message(&mut socket, place, &rest[content], is_last, shared, now);
                 }
                 WebSocketEvent::Close(code) => {
                     let is_expected = self.in_flight.is_empty() && self.phase != LoadPhase::Upgrading;
@@ -64,16 +65,19 @@ impl LoadConnection {
         self.protocol = ClientProtocol::WebSocket(socket);
     }
 
-    /// Handles a piece of a message. A message to no request is ignored, such as a greeting.
-    fn on_message(
+    /// Handles a piece of a message, which responds to the request at this place. A message to no request is ignored, such as
+    /// a greeting. Returns whether a response is complete.
+    pub(super) fn on_message(
         &mut self,
         socket: &mut WebSocket,
+        place: Option<usize>,
         content: &[u8],
         is_last: bool,
         shared: &mut ThreadShared,
         now: Nanos,
-    ) {
-        let request = self.in_flight.front().map(|exchange| exchange.request as usize);
+    ) -> bool {
+        let exchange = place.and_then(|place| self.in_flight.get(place));
+        let request = exchange.map(|exchange| exchange.request as usize);
         let requests = Arc::clone(&shared.requests);
         let check = request.map(|request| &requests[request].check);
         if socket.message_bytes.is_none() {
@@ -83,14 +87,16 @@ impl LoadConnection {
         socket.message_bytes = Some(message_bytes);
         socket.judge.update(check.and_then(|check| check.body.as_ref()), content);
         if !is_last {
-            return;
+            return false;
         }
         socket.message_bytes = None;
-        let response_bytes = std::mem::take(&mut self.response_bytes);
-        let (Some(exchange), Some(check)) = (self.in_flight.pop_front(), check) else { return };
+        self.response_bytes = 0;
+        let exchange = place.and_then(|place| self.in_flight.remove(place));
+        let (Some(exchange), Some(check)) = (exchange, check) else { return false };
         let body = socket.judge.finish(check.body.as_ref());
         let verdict = check.judge_length(message_bytes).or(body).map(|class| (class, FailureReason::Unknown));
-        self.count(&exchange, None, verdict, response_bytes, shared, now);
+        self.count(&exchange, None, verdict, message_bytes, shared, now);
+        true
     }
 
     /// Appends control frames to the thread's output buffer. Begins to close a connection that has sent all its requests.
