@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures whether tailor agrees with wrk, wrk2, ab, h2load and httperf on throughput and latency of the same server.
+"""Measures whether tailor agrees with wrk, wrk2, ab, h2load, httperf, oha, vegeta and k6 on the same server.
 
     benches/agreement.py                                 all loads, with the optimized build
     benches/agreement.py nginx-8 --rounds 20             one of them, for longer
@@ -16,6 +16,7 @@ wrk2's timers tick in milliseconds, so that it starts a request up to 2 ms late 
 not compared where nginx's are shorter than that.
 The server has to wake a client that sleeps. So nginx serves fewer requests of a cheap client than of one that is always
 busy, such as h2load. One load keeps tailor awake, too.
+oha, vegeta and k6 cost more than nginx, so they load `delays` only. k6 measures from the sending of a request, like httperf.
 Clients that are not installed are left out and named.
 """
 
@@ -66,8 +67,8 @@ class Work:
 
 LOADS = {
     "delays-1": Work("delays", 1, ["wrk", "h2load", "httperf"], seconds=2),
-    "delays-16": Work("delays", 16, ["wrk", "ab", "h2load"]),
-    "delays-open": Work("delays 4", 64, ["wrk2"], seconds=4, rate=500),
+    "delays-16": Work("delays", 16, ["wrk", "ab", "h2load", "oha", "vegeta", "k6"]),
+    "delays-open": Work("delays 4", 64, ["wrk2", "oha", "vegeta", "k6"], seconds=4, rate=500),
     "delays-sessions": Work("delays", 64, ["httperf"], seconds=2, rate=400, requests_per_connection=1),
     "nginx-8": Work("nginx", 8, ["wrk", "ab", "h2load"]),
     "nginx-64": Work("nginx", 64, ["wrk", "ab", "h2load"]),
@@ -219,6 +220,43 @@ class Load:
         log.unlink()
         return {"rate": float(re.search(r"([\d.]+) req/s", output)[1]), "mean": statistics.fmean(times),
                 **{f"p{at}": times[len(times) * at // 100] for at in (50, 90, 99)}}
+
+    def oha(self):
+        pace = ["-q", self.work.rate, "--latency-correction"] if self.work.rate else []
+        output = self.run("oha", "--no-tui", "--output-format", "json", "-c", self.work.connections, "-z", f"{self.work.seconds}s", *pace, self.url)
+        report = json.loads(output)
+        # It aborts the requests under way at the end.
+        assert set(report["statusCodeDistribution"]) == {"200"}, output
+        percentiles = report["latencyPercentiles"]
+        return {"rate": report["summary"]["requestsPerSec"], "mean": report["summary"]["average"] * 1e6,
+                **{f"p{at}": percentiles[f"p{at}"] * 1e6 for at in (50, 90, 99)}}
+
+    def vegeta(self):
+        targets, results = pathlib.Path(self.scratch, "targets"), pathlib.Path(self.scratch, "results")
+        targets.write_text(f"GET {self.url}\n")
+        workers = ["-workers", self.work.connections, "-max-workers", self.work.connections, "-connections", self.work.connections]
+        self.run("vegeta", "attack", "-rate", self.work.rate or 0, "-duration", f"{self.work.seconds}s", *workers, "-targets", targets, "-output", results)
+        report = json.loads(self.run("vegeta", "report", "-type", "json", results))
+        assert report["success"] == 1, report
+        return {"rate": report["throughput"], "mean": report["latencies"]["mean"] / 1e3,
+                **{f"p{at}": report["latencies"][f"{at}th"] / 1e3 for at in (50, 90, 99)}}
+
+    def k6(self):
+        script, summary = pathlib.Path(self.scratch, "load.js"), pathlib.Path(self.scratch, "summary.json")
+        duration = f"{self.work.seconds}s"
+        scenario = {"executor": "constant-vus", "vus": self.work.connections, "duration": duration, "gracefulStop": "1s"}
+        if self.work.rate:
+            scenario = {"executor": "constant-arrival-rate", "rate": self.work.rate, "duration": duration,
+                        "preAllocatedVUs": self.work.connections}
+        options = {"scenarios": {"load": scenario}, "summaryTrendStats": ["avg", "p(50)", "p(90)", "p(99)"]}
+        script.write_text(f"import http from 'k6/http';\nexport const options = {json.dumps(options)};\n"
+                          f"export default () => {{ http.get('{self.url}'); }};\n")
+        self.run("k6", "run", "--quiet", "--no-usage-report", f"--summary-export={summary}", script)
+        metrics = json.loads(summary.read_text())["metrics"]
+        assert metrics["http_req_failed"]["value"] == 0, metrics
+        duration = metrics["http_req_duration"]
+        return {"rate": metrics["http_reqs"]["count"] / self.work.seconds, "mean": duration["avg"] * 1e3,
+                **{f"p{at}": duration[f"p({at})"] * 1e3 for at in (50, 90, 99)}}
 
     def httperf(self):
         host, port, path = re.match(r"http://([^:]+):(\d+)(.*)", self.url).groups()
