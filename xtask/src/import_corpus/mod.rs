@@ -4,6 +4,7 @@
 //! Each pair runs in namespaces of its own, over a copy of the file system, so that a configuration needs no change:
 //! [`world`] prepares files, names and upstreams, [`stub`] answers for upstreams, and [`grid`] makes requests and compares.
 
+mod applications;
 mod grid;
 mod stub;
 mod world;
@@ -42,6 +43,8 @@ pub(super) struct CorpusOptions {
     counts: Option<PathBuf>,
     /// The configuration that this process judges in its namespaces.
     inside: Option<PathBuf>,
+    /// Ports of the stubs that this process is.
+    stubs: Option<String>,
 }
 
 /// A server whose configurations are translated.
@@ -58,6 +61,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         println!("{USAGE}");
         return Ok(true);
     };
+    if let Some(ports) = &options.stubs {
+        stub::serve(ports)?;
+    }
     if let Some(file) = &options.inside {
         println!("{}", judge(file, &options)?);
         return Ok(true);
@@ -123,6 +129,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
         has_details: false,
         counts: None,
         inside: None,
+        stubs: None,
     };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -134,6 +141,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
             "--caddy" => options.caddy = value()?.into(),
             "--tailcoat" => options.tailcoat = value()?.into(),
             "--only" => options.only = Some(value()?),
+            "--stub" => options.stubs = Some(value()?),
             "--inside" => options.inside = Some(value()?.into()),
             "--help" => return Ok(None),
             option if option.starts_with("--") => return Err(format!("unknown option {option}\n{USAGE}").into()),

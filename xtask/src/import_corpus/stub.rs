@@ -1,12 +1,50 @@
 //! Stub upstreams: each says what it was asked.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use super::world::run;
+
+/// Answers at all these ports, for ever; says so when it does.
+pub(super) fn serve(ports: &str) -> Result<(), Box<dyn Error>> {
+    for port in ports.split(',') {
+        listen(port.parse()?)?;
+    }
+    println!("ready");
+    loop {
+        thread::park();
+    }
+}
+
+/// Address of all upstreams with a name.
+pub(super) const OUTSIDE: &str = "192.0.2.9";
+
+/// Starts stubs in a network of their own: the servers listen at the usual ports of upstreams here.
+pub(super) fn outside(ports: &BTreeSet<u16>) -> Result<(), Box<dyn Error>> {
+    let list: Vec<String> = ports.iter().copied().chain([80, 443]).map(|port| port.to_string()).collect();
+    let mut command = Command::new("unshare");
+    command.arg("-n").arg(std::env::current_exe()?).args(["import-corpus", "--stub", &list.join(",")]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut ready)?;
+    let pid = child.id().to_string();
+    let ip = |arguments: &str| run("ip", &arguments.split(' ').collect::<Vec<_>>());
+    ip(&format!("link add out0 type veth peer name in0 netns {pid}"))?;
+    ip("link set out0 up")?;
+    ip("addr add 192.0.2.1/32 dev out0")?;
+    ip(&format!("route add {OUTSIDE}/32 dev out0 src 192.0.2.1 table local"))?;
+    let inside = |arguments: &str| run("nsenter", &["-t", &pid, "-n", "sh", "-c", arguments]);
+    inside(&format!(
+        "ip link set in0 up && ip addr add {OUTSIDE}/32 dev in0 && ip route add 192.0.2.1/32 dev in0 table local"
+    ))
+}
 
 /// Answers at a port of all addresses.
 pub(super) fn listen(port: u16) -> io::Result<()> {
@@ -53,7 +91,7 @@ pub(super) fn resolve_names() -> io::Result<()> {
             let mut response = question[..12 + end + 5].to_vec();
             response[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
             if is_address {
-                response.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 9]);
+                response.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 9]);
             }
             let _ = socket.send_to(&response, from);
         }
@@ -149,8 +187,10 @@ fn answer_fastcgi(stream: &mut (impl Read + Write), name: &str) -> io::Result<()
         }
         _ => None,
     };
+    // Like PHP-FPM: an error page keeps its status.
+    let line = if status == "200 OK" { String::new() } else { format!("Status: {status}\r\n") };
     let said = format!(
-        "Status: {status}\r\nContent-Type: text/plain\r\n\r\nSTUB {name} {} {} script={} info={} query={} host={} https={}\n",
+        "{line}Content-Type: text/plain\r\n\r\nSTUB {name} {} {} script={} info={} query={} host={} https={}\n",
         value("REQUEST_METHOD"),
         value("REQUEST_URI"),
         script,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{CorpusOptions, Original, stub};
+use super::{CorpusOptions, Original, applications, stub};
 
 /// Names of files that each directory of a site gets.
 const FILES: [&str; 30] = [
@@ -71,7 +71,7 @@ pub(super) struct Translated {
     pub(super) remarks: Vec<String>,
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     let output = Command::new(program).args(arguments).output()?;
     if output.status.success() {
         return Ok(());
@@ -111,10 +111,18 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     for root in &roots {
         fill(Path::new(root))?;
     }
-    if kind == Original::Apache && file.file_name().is_some_and(|name| name == ".htaccess") {
-        fs::copy(file, "/srv/htaccess/.htaccess")?;
+    if kind == Original::Apache && is_of_directory(file) {
+        // Directories beside it may have rules of their own.
+        let directory = file.parent().unwrap_or(Path::new("/"));
+        run("cp", &["-a", &format!("{}/.", directory.display()), "/srv/htaccess/"])?;
+        for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.path().is_dir()) {
+            fill(&Path::new("/srv/htaccess").join(entry.file_name()))?;
+        }
     }
-    if kind == Original::Apache && all.contains(".php") {
+    if kind == Original::Apache {
+        applications::scripts(&all, &roots)?;
+    }
+    if kind == Original::Apache && runs_scripts(file, &text) {
         // PHP may run inside Apache, which here asks PHP-FPM.
         fs::create_dir_all("/run/php")?;
         stub::listen_at(Path::new(PHP_SOCKET))?;
@@ -128,6 +136,15 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     // Servers run as other users, and the logs of this machine are another's.
     run("chmod", &["-R", "a+rwX", "/var/log"])?;
     Ok(World { kind, main, text: all, caddy, tailcoat: options.tailcoat.clone(), stubs })
+}
+
+/// Returns `true` if PHP runs inside Apache, as it does for all directories of hosting, or if the configuration names it.
+fn runs_scripts(file: &Path, text: &str) -> bool {
+    is_of_directory(file) || text.lines().any(|line| line.contains(".php") && !line.contains("expr="))
+}
+
+fn is_of_directory(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == ".htaccess")
 }
 
 /// Users that configurations for other distributions name.
@@ -239,6 +256,10 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
                 "slotmem_shm",
                 "proxy_wstunnel",
                 "status",
+                "cgid",
+                "vhost_alias",
+                "macro",
+                "allowmethods",
             ];
             let load: String = modules
                 .iter()
@@ -246,14 +267,16 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
                 .collect();
             let main = "PidFile /run/apache2.pid\nUser www-data\nGroup www-data\nServerName localhost\n";
             let files = "TypesConfig /etc/mime.types\nErrorLog /var/log/apache2/error.log\n";
-            let common = format!("ServerRoot /etc/apache2\n{load}{main}{files}");
-            let runs_scripts = text.contains(".php") && !text.contains("fcgi://");
+            // A main server without a root has one that packages choose.
+            fs::create_dir_all("/srv/none")?;
+            let common =
+                format!("ServerRoot /etc/apache2\n{load}{main}{files}ScriptSock /run/cgid\nDocumentRoot /srv/none\n");
+            let runs_scripts = runs_scripts(file, text) && !text.contains("fcgi://");
             let php = format!(
                 "<FilesMatch \\.php$>\nSetHandler \"proxy:unix:{PHP_SOCKET}|fcgi://localhost\"\n</FilesMatch>\n"
             );
             let common = if runs_scripts { format!("{common}{php}") } else { common };
-            let is_directory = file.file_name().is_some_and(|name| name == ".htaccess");
-            if is_directory {
+            if is_of_directory(file) {
                 write(
                     "/etc/apache2/apache2.conf",
                     &format!(
@@ -577,9 +600,10 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
         ports.remove(&port);
     }
     for name in names {
-        hosts.push_str(&format!("127.0.0.9 {name}\n"));
+        hosts.push_str(&format!("{} {name}\n", stub::OUTSIDE));
     }
     fs::write("/etc/hosts", hosts)?;
+    stub::outside(&ports)?;
     let listening: BTreeSet<u16> = ports.into_iter().filter(|port| !is_listener(words, *port)).collect();
     for port in &listening {
         stub::listen(*port)?;
