@@ -129,6 +129,21 @@ impl KdlNode {
         self.properties.iter().any(|(other, _)| *other == name)
     }
 
+    /// Adds a condition, beside one that it has.
+    pub(super) fn add_condition(&mut self, when: &str) {
+        match self.properties.iter_mut().find(|(name, _)| *name == "when") {
+            Some((_, ImportedValue::Text(text) | ImportedValue::Word(text))) => {
+                *text = format!("({text}) and ({when})")
+            }
+            None => self.properties.push(("when", ImportedValue::Text(when.to_owned()))),
+        }
+    }
+
+    /// Returns `true` if it has this condition.
+    pub(super) fn is_when(&self, when: &str) -> bool {
+        self.properties.iter().any(|(name, value)| *name == "when" && *value == ImportedValue::Text(when.to_owned()))
+    }
+
     /// Returns `true` if it sets a header field only where there is none.
     pub(super) fn is_default_of(&self, field: &str) -> bool {
         let is_field = |value: &ImportedValue| matches!(value, ImportedValue::Text(text) if text == field);

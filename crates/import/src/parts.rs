@@ -62,6 +62,12 @@ impl SiteParts {
         }));
     }
 
+    /// Rejects paths as an access rule does that no other lifts.
+    pub(crate) fn reject(&mut self, patterns: &[ForeignPattern]) {
+        let nodes = for_each(&self.protected(patterns), |pattern| with_path(KdlNode::new("deny").word("all"), pattern));
+        self.rejections.extend(nodes);
+    }
+
     /// The site.
     pub(crate) fn into_node(mut self, comment: &str) -> KdlNode {
         let mut node = KdlNode::new("site");

@@ -1,5 +1,7 @@
 //! Access rules: `Require`, `Order`, `AuthType` and their relatives.
 
+use super::environment;
+use super::expression::{self, ApacheCondition, ApacheEnvironment, ExpressionScope};
 use super::section::ApacheSection;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -15,6 +17,8 @@ enum Access {
     Clients(Vec<String>),
     /// All clients except these.
     Except(Vec<String>),
+    /// Requests that meet a condition.
+    When(String),
 }
 
 /// Access and password of a section.
@@ -53,15 +57,33 @@ pub(super) fn is_part(directive: &Directive) -> bool {
 /// Returns `true` if a block lets all clients in, or says nothing of them.
 pub(super) fn is_open(block: &[Directive]) -> bool {
     let open = |rule: Option<Rule>| rule.is_none_or(|rule| rule.access == Access::All && !rule.needs_password);
-    rule(block).is_ok_and(open) && !block.iter().any(is_limit)
+    let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
+    rule(block, scope).is_ok_and(open) && !block.iter().any(is_limit)
 }
 
 fn is_limit(directive: &Directive) -> bool {
     matches!(directive.name.to_ascii_lowercase().as_str(), "limit" | "limitexcept" | "allowmethods")
 }
 
+/// Access of a block if it is the same for all clients; `Err` if it is another.
+pub(super) fn of_all(block: &[Directive], scope: ExpressionScope<'_>) -> Result<Option<bool>, String> {
+    match rule(block, scope) {
+        Ok(None) => Ok(None),
+        Ok(Some(Rule { access: Access::All, needs_password: false, .. })) => Ok(Some(true)),
+        Ok(Some(Rule { access: Access::Denied, .. })) => Ok(Some(false)),
+        Ok(Some(_)) => Err("under a condition, all clients are allowed or none".to_owned()),
+        Err((_, why)) => Err(why),
+    }
+}
+
 /// Access rules of all sections. The last one that Apache merges has the first line, which counts.
-pub(super) fn translate(sections: &[ApacheSection<'_>], parts: &mut SiteParts, notes: &mut Notes) {
+pub(super) fn translate(
+    sections: &[ApacheSection<'_>],
+    blocks: &[&[Directive]],
+    has_tls: bool,
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) {
     let mut lines = Vec::new();
     for (index, section) in sections.iter().enumerate().rev() {
         let patterns = match &section.patterns {
@@ -74,8 +96,10 @@ pub(super) fn translate(sections: &[ApacheSection<'_>], parts: &mut SiteParts, n
                 continue;
             }
         };
-        methods(section, parts, notes);
-        let rule = match merged(section, &sections[..index]) {
+        let environment = environment::of_blocks(blocks, sections, section.block, has_tls);
+        let scope = ExpressionScope { has_tls, environment: &environment };
+        methods(section, scope, parts, notes);
+        let rule = match merged(section, &sections[..index], scope) {
             Ok(None) => continue,
             Ok(Some(rule)) => rule,
             Err((directive, why)) => {
@@ -140,6 +164,11 @@ fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
                 guards.extend(node("allow", networks));
                 guards.extend(node("deny", &[]));
             }
+            Access::When(condition) => {
+                let allowed = node("allow", &[]).into_iter().map(|node| node.property("when", condition));
+                guards.extend(allowed);
+                guards.extend(node("deny", &[]));
+            }
             Access::Except(networks) => {
                 guards.extend(node("deny", networks));
                 if has_addresses(index + 1) {
@@ -173,7 +202,7 @@ fn setting<'a>(section: &ApacheSection<'a>, all: &[ApacheSection<'a>], name: &st
 }
 
 /// `Limit`, `LimitExcept` and `AllowMethods`.
-fn methods(section: &ApacheSection<'_>, parts: &mut SiteParts, notes: &mut Notes) {
+fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut SiteParts, notes: &mut Notes) {
     let patterns = section.patterns.as_deref().unwrap_or_default();
     for directive in section.block {
         let methods = directive.arguments.join(" ");
@@ -192,7 +221,7 @@ fn methods(section: &ApacheSection<'_>, parts: &mut SiteParts, notes: &mut Notes
             }
             _ => continue,
         };
-        match rule(directive.children()) {
+        match rule(directive.children(), scope) {
             Ok(None) => {}
             Ok(Some(rule)) if rule.access == Access::All && !rule.needs_password => {}
             Ok(Some(rule)) if rule.access == Access::Denied && !rule.needs_password => {
@@ -215,12 +244,16 @@ type Refusal<'a> = (&'a Directive, String);
 
 /// The rule of a section; `None` if it has none. Old and new access rules are of two modules of Apache: a section that
 /// has rules of one only keeps those of the other from the sections around it.
-fn merged<'a>(section: &ApacheSection<'a>, before: &[ApacheSection<'a>]) -> Result<Option<Rule>, Refusal<'a>> {
+fn merged<'a>(
+    section: &ApacheSection<'a>,
+    before: &[ApacheSection<'a>],
+    scope: ExpressionScope<'_>,
+) -> Result<Option<Rule>, Refusal<'a>> {
     let named = |name: &str| section.block.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
     if let Some(merging) = named("authmerging").filter(|merging| !merging.first().eq_ignore_ascii_case("off")) {
         return Err((merging, "rules of sections replace each other".to_owned()));
     }
-    let (old, new) = (old_rule(section.block)?, required(section.block, true)?);
+    let (old, new) = (old_rule(section.block, scope)?, required(section.block, true, scope)?);
     let covers = |outer: &&ApacheSection<'a>| match (&outer.patterns, &section.patterns) {
         (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
         _ => false,
@@ -228,17 +261,17 @@ fn merged<'a>(section: &ApacheSection<'a>, before: &[ApacheSection<'a>]) -> Resu
     let mut around = before.iter().rev().filter(covers).map(|outer| outer.block);
     let (old, new) = match (old, new) {
         (None, None) => return Ok(None),
-        (Some(old), None) => (Some(old), around.find_map(|block| required(block, true).ok()?)),
-        (None, Some(new)) => (around.find_map(|block| old_rule(block).ok()?), Some(new)),
+        (Some(old), None) => (Some(old), around.find_map(|block| required(block, true, scope).ok()?)),
+        (None, Some(new)) => (around.find_map(|block| old_rule(block, scope).ok()?), Some(new)),
         both => both,
     };
     joined(section.block, old, new)
 }
 
 /// The rule of a block; `None` if it has none.
-fn rule(block: &[Directive]) -> Result<Option<Rule>, Refusal<'_>> {
+fn rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'a>> {
     // Several requirements without a block: one is enough.
-    joined(block, old_rule(block)?, required(block, true)?)
+    joined(block, old_rule(block, scope)?, required(block, true, scope)?)
 }
 
 /// One rule of old and new ones.
@@ -264,8 +297,9 @@ fn joined(block: &[Directive], old: Option<Access>, new: Option<Rule>) -> Result
 }
 
 /// `Order`, `Allow from` and `Deny from`.
-fn old_rule(block: &[Directive]) -> Result<Option<Access>, Refusal<'_>> {
+fn old_rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option<Access>, Refusal<'a>> {
     let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+    let (mut if_allowed, mut if_denied) = (None, None);
     let mut order = None;
     for directive in block {
         let list = match directive.name.to_ascii_lowercase().as_str() {
@@ -278,8 +312,28 @@ fn old_rule(block: &[Directive]) -> Result<Option<Access>, Refusal<'_>> {
             _ => continue,
         };
         for client in directive.arguments.iter().filter(|word| !word.eq_ignore_ascii_case("from")) {
+            if let Some(name) = client.strip_prefix("env=") {
+                let condition = of_environment(name, scope).ok_or_else(|| (directive, UNKNOWN_VARIABLE.to_owned()))?;
+                let list = if directive.name.eq_ignore_ascii_case("allow") { &mut if_allowed } else { &mut if_denied };
+                *list = Some(list.take().unwrap_or(ApacheCondition::Constant(false)).or(condition));
+                continue;
+            }
             list.push(client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned()))?);
         }
+    }
+    let is_closed = matches!(order.as_deref(), Some("allow,deny" | "mutual-failure"));
+    match (if_allowed, if_denied) {
+        (None, None) => {}
+        // `Deny from all` and `Allow from env=a`, or `Order Allow,Deny` and the latter.
+        (Some(condition), None) if allowed.is_empty() && (is_closed == denied.is_empty()) => {
+            return Ok(Some(access_if(condition)));
+        }
+        (None, Some(condition))
+            if denied.is_empty() && (!is_closed && allowed.is_empty() || is_closed && allowed == ["all"]) =>
+        {
+            return Ok(Some(access_if(condition.not())));
+        }
+        _ => return Err((&block[0], "variables and addresses are mixed".to_owned())),
     }
     if order.is_none() && allowed.is_empty() && denied.is_empty() {
         return Ok(None);
@@ -304,8 +358,24 @@ fn old_rule(block: &[Directive]) -> Result<Option<Access>, Refusal<'_>> {
     }))
 }
 
+/// Reason why a condition on a variable is not translated.
+const UNKNOWN_VARIABLE: &str = "no directive here sets its variable for all these paths";
+
+/// The condition under which a variable is set; `None` if it is unknown.
+fn of_environment(name: &str, scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
+    scope.environment.get(name).cloned().flatten()
+}
+
+fn access_if(condition: ApacheCondition) -> Access {
+    match condition {
+        ApacheCondition::Constant(true) => Access::All,
+        ApacheCondition::Constant(false) => Access::Denied,
+        ApacheCondition::When(text) => Access::When(text),
+    }
+}
+
 /// Network of a client in our form.
-fn client_of(text: &str) -> Option<String> {
+pub(super) fn client_of(text: &str) -> Option<String> {
     if text.eq_ignore_ascii_case("all") {
         return Some("all".to_owned());
     }
@@ -328,17 +398,20 @@ fn client_of(text: &str) -> Option<String> {
 }
 
 /// `Require` lines. With `is_any`, one that holds is enough.
-fn required(block: &[Directive], is_any: bool) -> Result<Option<Rule>, Refusal<'_>> {
+fn required<'a>(block: &'a [Directive], is_any: bool, scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'a>> {
     let open = Rule { access: Access::All, needs_password: false, is_any: false };
     let mut found: Vec<(&Directive, Rule)> = Vec::new();
     for directive in block {
         let inner = match directive.name.to_ascii_lowercase().as_str() {
-            "require" => Some(one(directive)?),
-            "requireall" => required(directive.children(), false)?,
-            "requireany" => required(directive.children(), true)?,
-            "requirenone" => match required(directive.children(), true)? {
+            "require" => Some(one(directive, scope)?),
+            "requireall" => required(directive.children(), false, scope)?,
+            "requireany" => required(directive.children(), true, scope)?,
+            "requirenone" => match required(directive.children(), true, scope)? {
                 Some(Rule { access: Access::Clients(networks), needs_password: false, .. }) => {
                     Some(Rule { access: Access::Except(networks), ..open.clone() })
+                }
+                Some(Rule { access: Access::When(condition), needs_password: false, .. }) => {
+                    Some(Rule { access: Access::When(format!("not ({condition})")), ..open.clone() })
                 }
                 _ => return Err((directive, "only addresses can be excluded".to_owned())),
             },
@@ -367,6 +440,9 @@ fn any(one: &Rule, other: &Rule) -> Option<Rule> {
         (Access::Clients(a), Access::Clients(b), false, false) => {
             Some(Rule { access: Access::Clients([a.as_slice(), b].concat()), ..one.clone() })
         }
+        (Access::When(a), Access::When(b), false, false) => {
+            Some(Rule { access: Access::When(format!("({a}) or ({b})")), ..one.clone() })
+        }
         (Access::All, Access::All, true, true) => Some(one.clone()),
         (Access::All, Access::Clients(networks), true, false)
         | (Access::Clients(networks), Access::All, false, true) => {
@@ -384,15 +460,18 @@ fn all(one: &Rule, other: &Rule) -> Option<Rule> {
         (Access::Denied, _) | (_, Access::Denied) => Access::Denied,
         (Access::All, access) | (access, Access::All) => access.clone(),
         (Access::Except(a), Access::Except(b)) => Access::Except([a.as_slice(), b].concat()),
+        (Access::When(a), Access::When(b)) => Access::When(format!("({a}) and ({b})")),
         _ => return None,
     };
     Some(Rule { access, needs_password: one.needs_password || other.needs_password, is_any: false })
 }
 
-fn one(directive: &Directive) -> Result<Rule, Refusal<'_>> {
+fn one<'a>(directive: &'a Directive, scope: ExpressionScope<'_>) -> Result<Rule, Refusal<'a>> {
     let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
     let rule = |access| Rule { access, needs_password: false, is_any: false };
-    let clients = |list: &[&str]| -> Result<Vec<String>, Refusal<'_>> {
+    let unknown = || (directive, UNKNOWN_VARIABLE.to_owned());
+    let inexpressible = || (directive, "its expression has no counterpart".to_owned());
+    let clients = |list: &[&str]| -> Result<Vec<String>, Refusal<'a>> {
         list.iter()
             .map(|client| client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned())))
             .collect()
@@ -404,10 +483,35 @@ fn one(directive: &Directive) -> Result<Rule, Refusal<'_>> {
         ["local"] => rule(Access::Clients(["127.0.0.0/8", "::1"].map(str::to_owned).to_vec())),
         ["ip", list @ ..] => rule(Access::Clients(clients(list)?)),
         ["not", "ip", list @ ..] => rule(Access::Except(clients(list)?)),
+        ["env", names @ ..] => rule(access_if(of_any(names, scope).ok_or_else(unknown)?)),
+        ["not", "env", names @ ..] => rule(access_if(of_any(names, scope).ok_or_else(unknown)?.not())),
+        ["expr", text @ ..] => rule(access_if(of_expression(text, scope).ok_or_else(inexpressible)?)),
+        ["not", "expr", text @ ..] => rule(access_if(of_expression(text, scope).ok_or_else(inexpressible)?.not())),
+        ["method", names @ ..] => rule(access_if(of_methods(names))),
+        ["not", "method", names @ ..] => rule(access_if(of_methods(names).not())),
         ["valid-user"] => Rule { access: Access::All, needs_password: true, is_any: false },
         ["user" | "group", ..] => {
             return Err((directive, "all users of the file have access; write a file of these users".to_owned()));
         }
         _ => return Err((directive, "there is no such requirement".to_owned())),
     })
+}
+
+/// The condition that one of these variables is set.
+fn of_any(names: &[&str], scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
+    names.iter().try_fold(ApacheCondition::Constant(false), |found, name| Some(found.or(of_environment(name, scope)?)))
+}
+
+/// `Require expr`; its text may be quoted as a whole.
+fn of_expression(words: &[&str], scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
+    expression::condition(&words.join(" "), scope)
+}
+
+fn of_methods(names: &[&str]) -> ApacheCondition {
+    let is_method = |found: ApacheCondition, name: &&str| {
+        found.or(ApacheCondition::When(format!("method == {}", expression::quoted(&name.to_ascii_uppercase()))))
+    };
+    // Apache takes HEAD for GET.
+    let with_head = names.contains(&"GET").then_some("HEAD");
+    names.iter().copied().chain(with_head).fold(ApacheCondition::Constant(false), |found, name| is_method(found, &name))
 }

@@ -1,5 +1,6 @@
 //! Header fields, and how long clients keep files.
 
+use super::expression::{self, ApacheCondition, ExpressionScope};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -7,7 +8,13 @@ use crate::parts::{SiteParts, for_each};
 use crate::pattern::ForeignPattern;
 
 /// `Header` and `RequestHeader`.
-pub(super) fn header(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+pub(super) fn header(
+    directive: &Directive,
+    paths: &[ForeignPattern],
+    scope: ExpressionScope<'_>,
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) {
     let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
     if matches!(words.first(), Some(word) if word.eq_ignore_ascii_case("always") || word.eq_ignore_ascii_case("onsuccess"))
     {
@@ -19,6 +26,9 @@ pub(super) fn header(directive: &Directive, paths: &[ForeignPattern], parts: &mu
         [action, name, rest @ ..] => (action.to_ascii_lowercase(), name.trim_end_matches(':'), rest),
         _ => return notes.left(directive, "it needs a field"),
     };
+    if action.starts_with("edit") {
+        return notes.left(directive, "values are set as a whole, not replaced in part");
+    }
     let is_removal = action == "unset";
     let (value, condition) = match rest {
         rest if is_removal => ("", rest.first()),
@@ -28,10 +38,18 @@ pub(super) fn header(directive: &Directive, paths: &[ForeignPattern], parts: &mu
     if is_removal && matches!(name.to_ascii_lowercase().as_str(), "etag" | "server") {
         return notes.left(directive, "files have an `ETag`, and `server-tokens` sets `Server`");
     }
-    let early = condition.is_some_and(|word| *word == "early");
-    if let Some(condition) = condition.filter(|_| !early) {
-        return notes.left(directive, format!("a header field has no condition `{condition}`"));
-    }
+    let condition = match condition {
+        None | Some(&"early") => ApacheCondition::Constant(true),
+        Some(word) => match condition_of(word, scope) {
+            Some(condition) => condition,
+            None => return notes.left(directive, format!("a header field has no condition `{word}`")),
+        },
+    };
+    let when = match condition {
+        ApacheCondition::Constant(false) => return,
+        ApacheCondition::Constant(true) => None,
+        ApacheCondition::When(text) => Some(text),
+    };
     let action = match action.as_str() {
         "set" | "unset" => "set",
         "add" | "append" | "merge" => "add",
@@ -41,16 +59,29 @@ pub(super) fn header(directive: &Directive, paths: &[ForeignPattern], parts: &mu
     let Some(value) = value_of(value) else {
         return notes.left(directive, "its value has variables without a counterpart");
     };
-    let is_age = !is_request && name.eq_ignore_ascii_case("cache-control") && action == "set";
-    let _ = is_age;
     parts.fields.extend(for_each(paths, |pattern| {
         let node = match pattern {
             Some(pattern) => KdlNode::with(option, pattern),
             None => KdlNode::new(option),
         };
         let node = node.text(name).text(&value);
-        if action == "set" { node } else { node.property("action", action) }
+        let node = if action == "set" { node } else { node.property("action", action) };
+        when.iter().fold(node, |node, when| node.property("when", when))
     }));
+}
+
+/// `env=NAME`, `env=!NAME` and `expr=TEXT`.
+fn condition_of(word: &str, scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
+    if let Some(text) = word.strip_prefix("expr=") {
+        return expression::condition(text, scope);
+    }
+    let name = word.strip_prefix("env=")?;
+    let (is_negated, name) = match name.strip_prefix('!') {
+        Some(name) => (true, name),
+        None => (false, name),
+    };
+    let condition = scope.environment.get(name).cloned().flatten()?;
+    Some(if is_negated { condition.not() } else { condition })
 }
 
 /// A value with Apache's format specifiers.
@@ -98,8 +129,14 @@ fn seconds(words: &[String]) -> Option<u64> {
 
 /// Removes what `expires` says of responses that are not files, because scripts have `ExpiresActive Off`.
 pub(super) fn keep_expires_of_files(parts: &mut SiteParts) {
-    parts.fields.retain(|node| !(node.name() == "response-header" && node.is_default_of("Cache-Control")));
+    let is_of_redirects = |node: &KdlNode| node.is_when(OF_REDIRECTS);
+    parts.fields.retain(|node| {
+        node.name() != "response-header" || !node.is_default_of("Cache-Control") || is_of_redirects(node)
+    });
 }
+
+/// Redirects of the server itself, whose content is HTML.
+const OF_REDIRECTS: &str = "status in (301, 302, 303, 307, 308)";
 
 /// `ExpiresByType` and `ExpiresDefault`.
 pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[ForeignPattern], notes: &mut Notes) {
@@ -111,15 +148,15 @@ pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[For
     // `cache-control` is of files.
     let has_other_responses = parts.last.is_some() || parts.handlers.iter().any(|node| node.name() != "files");
     let of_others = |node: KdlNode| node.text("Cache-Control").text(&value).word_property("action", "default");
-    if is_default && has_other_responses {
-        // The first line that sets a default counts, so types come before.
-        parts.fields.extend(for_each(paths, |pattern| {
-            of_others(
-                pattern.map_or_else(|| KdlNode::new("response-header"), |path| KdlNode::with("response-header", path)),
-            )
-        }));
-    }
+    let on = |pattern: Option<String>| {
+        pattern.map_or_else(|| KdlNode::new("response-header"), |path| KdlNode::with("response-header", path))
+    };
     if is_default {
+        // The first line that sets a default counts, so types come before.
+        parts.fields.extend(for_each(paths, |pattern| of_others(on(pattern)).property("when", OF_REDIRECTS)));
+        if has_other_responses {
+            parts.fields.extend(for_each(paths, |pattern| of_others(on(pattern))));
+        }
         let nodes = for_each(paths, |pattern| match pattern {
             Some(pattern) => KdlNode::with("cache-control", pattern).text(&value),
             None => KdlNode::with("cache-control", &value),
@@ -128,12 +165,24 @@ pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[For
         parts.fields.splice(0..0, nodes);
     } else if paths.is_empty() {
         if has_other_responses && directive.first().split('/').all(|part| !part.is_empty()) {
-            let when = format!("response.header.content-type matches '^{}'", regex::escape(directive.first()));
+            let text = expression::quoted(&format!("^{}", regex::escape(directive.first())));
+            let when = format!("response.header.content-type matches {text}");
             let node = of_others(KdlNode::new("response-header")).property("when", when);
+            parts.fields.insert(0, node);
+        }
+        if directive.first() == "text/html" {
+            let node = of_others(KdlNode::new("response-header")).property("when", OF_REDIRECTS);
             parts.fields.insert(0, node);
         }
         parts.fields.push(KdlNode::with("cache-control", directive.first()).text(&value));
     } else {
         notes.left(directive, "`cache-control` has a path or a type");
     }
+}
+
+/// Returns `true` if a block turns `ExpiresByType` and `ExpiresDefault` on.
+pub(super) fn is_expiring(block: &[Directive]) -> bool {
+    block
+        .iter()
+        .any(|child| child.name.eq_ignore_ascii_case("expiresactive") && child.first().eq_ignore_ascii_case("on"))
 }

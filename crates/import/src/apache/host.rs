@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use super::expression::ExpressionScope;
+use super::known::{is_known, is_needless};
+use super::overrides::Overrides;
 use super::proxy::{self, ProxyOptions};
+use super::redirects::redirect;
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, fields, overrides};
+use super::{access, conditional, environment, fields};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
-use crate::parts::{SiteParts, for_each, on_path, with_path};
+use crate::parts::SiteParts;
 use crate::pattern::{ForeignPattern, expression};
 
 /// Usual socket of PHP-FPM.
@@ -23,15 +27,24 @@ pub(super) fn translate(directives: &[Directive], of_directory: Option<&Path>, n
     let (mut upstreams, mut sites) = (proxy::balancers(directives, notes), Vec::new());
     if let Some(path) = of_directory {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let site = HostSource { host: None, blocks: vec![directives], directory: Some(&directory.to_string_lossy()) };
+        let overrides = Overrides::below(path, directory, directives.first());
+        let directory = directory.to_string_lossy();
+        let blocks = vec![directives];
+        let site = HostSource { host: None, blocks, directory: Some(&directory), overrides: &overrides };
         sites.push(site.translate(notes));
     } else if hosts.is_empty() {
-        sites.push(HostSource { host: None, blocks: vec![directives], directory: None }.translate(notes));
+        let none = Overrides::default();
+        let site = HostSource { host: None, blocks: vec![directives], directory: None, overrides: &none };
+        let overrides = site.overrides();
+        sites.push(HostSource { overrides: &overrides, ..site }.translate(notes));
     }
     for host in hosts {
         upstreams.extend(proxy::balancers(host.children(), notes));
+        let none = Overrides::default();
         let blocks = vec![directives, host.children()];
-        sites.push(HostSource { host: Some(host), blocks, directory: None }.translate(notes));
+        let site = HostSource { host: Some(host), blocks, directory: None, overrides: &none };
+        let overrides = site.overrides();
+        sites.push(HostSource { overrides: &overrides, ..site }.translate(notes));
     }
     nodes.extend(upstreams);
     nodes.extend(sites);
@@ -63,6 +76,16 @@ fn server(directives: &[Directive]) -> Vec<KdlNode> {
     if lines.is_empty() { Vec::new() } else { vec![KdlNode::new("server").required_block(lines)] }
 }
 
+/// Paths and conditions of directives.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// None are all paths.
+    paths: &'a [ForeignPattern],
+    scope: ExpressionScope<'a>,
+    /// True if `ExpiresActive` is on.
+    is_expiring: bool,
+}
+
 struct HostSource<'a> {
     /// `None` is the main server.
     host: Option<&'a Directive>,
@@ -70,6 +93,8 @@ struct HostSource<'a> {
     blocks: Vec<&'a [Directive]>,
     /// Directory of a `.htaccess` file.
     directory: Option<&'a str>,
+    /// Rules of `.htaccess` files.
+    overrides: &'a Overrides,
 }
 
 impl<'a> HostSource<'a> {
@@ -92,21 +117,29 @@ impl<'a> HostSource<'a> {
         self.names(&mut parts, notes);
         self.listen(has_tls, &mut parts);
         self.tls(has_tls, &mut parts, notes);
-        let root = match self.directory {
-            Some(directory) => directory.to_owned(),
-            None => self.last("documentroot").map_or_else(String::new, |root| root.first().to_owned()),
-        };
-        let mounts = self.mounts(&root, &mut parts, notes);
-        let sections = section::of_host(&self.blocks, &mounts);
-        access::translate(&sections, &mut parts, notes);
+        let root = self.root();
+        if root.contains('%') {
+            let directive = self.last("virtualdocumentroot").or(self.host).or(self.blocks[0].first());
+            directive
+                .into_iter()
+                .for_each(|directive| parts.close(directive, &[], "its root has parts of the host", notes));
+        }
+        let mounts = self.mounts(&root);
+        let mut blocks = self.blocks.clone();
+        blocks.insert(0, &self.overrides.sections);
+        let sections = section::of_host(&blocks, &mounts);
+        self.overrides.close(&mut parts, notes);
         if self.directory.is_some()
             && let Some(first) = self.blocks[0].first()
         {
-            let own = [ApacheSection::of_site(first, self.blocks[0])];
-            access::translate(&own, &mut parts, notes);
+            let mut all = section::of_host(&blocks, &mounts);
+            all.insert(0, ApacheSection::of_site(first, self.blocks[0]));
+            access::translate(&all, &self.blocks, has_tls, &mut parts, notes);
         } else {
-            let files = self.last("accessfilename").map_or(".htaccess", Directive::first);
-            overrides::close(&sections, &self.blocks, &mounts, files, &mut parts, notes);
+            access::translate(&sections, &self.blocks, has_tls, &mut parts, notes);
+        }
+        for directive in self.all("alias").chain(self.all("scriptalias")).filter(|alias| alias.arguments.len() < 2) {
+            parts.close(directive, &[], "an alias needs a path and a directory", notes);
         }
         self.content(&root, &mounts, &sections, has_tls, &mut parts, notes);
         let place = self.host.or(self.blocks[0].first());
@@ -194,23 +227,35 @@ impl<'a> HostSource<'a> {
         }
     }
 
+    /// Directory of all paths without an alias.
+    fn root(&self) -> String {
+        if let Some(directory) = self.directory {
+            return directory.to_owned();
+        }
+        let root = |name: &str| self.last(name).map(|root| root.first().to_owned());
+        let of_hosts = root("virtualdocumentroot").map(|root| root.replace("%0", "{host}"));
+        of_hosts.or_else(|| root("documentroot")).unwrap_or_default()
+    }
+
     /// Directories of the site: its aliases, and its root.
-    fn mounts(&self, root: &str, parts: &mut SiteParts, notes: &mut Notes) -> Vec<Mount> {
-        let mut mounts = Vec::new();
-        for directive in self.all("alias").chain(self.all("scriptalias")) {
-            if directive.arguments.len() < 2 {
-                parts.close(directive, &[], "an alias needs a path and a directory", notes);
-                continue;
-            }
-            mounts.push(Mount {
+    fn mounts(&self, root: &str) -> Vec<Mount> {
+        let aliases = self.all("alias").chain(self.all("scriptalias")).filter(|alias| alias.arguments.len() >= 2);
+        let mut mounts: Vec<Mount> = aliases
+            .map(|directive| Mount {
                 prefix: directive.first().trim_end_matches('/').to_owned(),
                 directory: directive.argument(1).trim_end_matches('/').to_owned(),
-            });
-        }
+            })
+            .collect();
         if !root.is_empty() {
             mounts.push(Mount { prefix: String::new(), directory: root.trim_end_matches('/').to_owned() });
         }
         mounts
+    }
+
+    /// Rules of `.htaccess` files below the directories of the site.
+    fn overrides(&self) -> Overrides {
+        let name = self.last("accessfilename").map_or(".htaccess", Directive::first);
+        Overrides::of_site(&self.blocks, &self.mounts(&self.root()), name)
     }
 
     /// Handlers, redirects, header fields and the like.
@@ -244,7 +289,10 @@ impl<'a> HostSource<'a> {
         let own = self.blocks.last().copied().unwrap_or_default();
         let base = self.directory.map(|_| "");
         let preserves_host = self.is_on("proxypreservehost");
-        let scope = RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host };
+        // Rules of a directory replace those of the directories around it.
+        let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
+        let inner: Vec<String> = sections.iter().filter(rewrites).filter_map(|section| section.base.clone()).collect();
+        let scope = RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host, inner: &inner };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
             && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
@@ -277,17 +325,22 @@ impl<'a> HostSource<'a> {
             parts.handlers.extend(proxy::earlier_indexes(&indexes));
             let node = KdlNode::with("fastcgi", "*.php").text(PHP_SOCKET).comment(why);
             let node = if root.is_empty() { node.property("root", ".") } else { node };
-            let no_index = takes_directories.then(|| KdlNode::new("index"));
-            parts.handlers.push(node.block(no_index.into_iter().chain(fallback).collect()));
+            let index = proxy::script_index(&indexes);
+            parts.handlers.push(node.block(index.into_iter().chain(fallback).collect()));
         }
         let script = fallback.clone().filter(|path| path.ends_with(".php") && has_scripts);
         for section in sections {
             if let Ok(patterns) = &section.patterns {
                 for directive in section.block {
-                    if is(directive, "sethandler") {
+                    if directive.first() == "cgi-script" && self.runs_programs(patterns) {
+                        notes.needless(directive, "`ScriptAlias` runs them");
+                    } else if is(directive, "sethandler") {
                         proxy::handler(directive, patterns, (root, &indexes, script.as_deref()), parts, notes);
                     } else if is(directive, "proxypass") {
-                        let options = ProxyOptions { preserves_host: self.is_on("proxypreservehost") };
+                        let own = section.block.iter().rfind(|child| is(child, "proxypreservehost"));
+                        let own = own.map(|directive| directive.first().eq_ignore_ascii_case("on"));
+                        let preserves_host = own.unwrap_or_else(|| self.is_on("proxypreservehost"));
+                        let options = ProxyOptions { preserves_host };
                         proxy::pass(directive, Some(patterns), options, Some(root), parts, notes);
                     }
                 }
@@ -308,11 +361,18 @@ impl<'a> HostSource<'a> {
             // All paths are forwarded: the root has no files.
             parts.files.clear();
         }
-        for directive in blocks().flatten() {
-            if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
-                parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
+        let is_expiring = blocks().chain(sections.iter().map(|section| section.block)).any(fields::is_expiring);
+        for block in blocks() {
+            let environment = environment::of_blocks(&self.blocks, sections, block, has_tls);
+            let place =
+                Place { paths: &[], scope: ExpressionScope { has_tls, environment: &environment }, is_expiring };
+            for directive in block {
+                if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
+                    parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
+                }
+                self.setting(directive, place, parts, notes);
             }
-            self.setting(directive, &[], parts, notes);
+            conditional::translate(block, &[], place.scope, parts, notes);
         }
         for section in sections {
             match &section.patterns {
@@ -321,12 +381,21 @@ impl<'a> HostSource<'a> {
                         parts.close(directive, patterns, "certificates of clients are checked for whole sites", notes);
                     }
                     let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
-                    section.block.iter().for_each(|directive| self.setting(directive, patterns, parts, notes));
+                    let environment = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
+                    let scope = ExpressionScope { has_tls, environment: &environment };
+                    let place = Place { paths: patterns, scope, is_expiring };
+                    section.block.iter().for_each(|directive| self.setting(directive, place, parts, notes));
+                    conditional::translate(section.block, patterns, scope, parts, notes);
                 }
                 Err(why) if section.block.iter().any(is_tls_guard) => {
                     parts.close(section.directive, &[], why.clone(), notes);
                 }
-                Err(why) => notes.left(section.directive, why.clone()),
+                Err(why) => {
+                    let scope = ExpressionScope { has_tls, environment: &Default::default() };
+                    if !conditional::translate_other_files(section.directive, scope, parts, notes) {
+                        notes.left(section.directive, why.clone());
+                    }
+                }
             }
         }
         let is_off = |child: &Directive| is(child, "expiresactive") && child.first().eq_ignore_ascii_case("off");
@@ -336,7 +405,20 @@ impl<'a> HostSource<'a> {
         // A redirect to the path without its slash would lead there and back.
         if parts.redirects.iter().any(|node| node.name() == "redirect" && node.has_property("missing")) {
             parts.set_file_option(KdlNode::new("require-index"));
+            // The index of scripts comes after that of files.
+            for node in parts.handlers.iter_mut().filter(|node| node.name() == "files" && node.is_for("~/$")) {
+                node.children.push(KdlNode::new("require-index").word("off"));
+            }
         }
+    }
+
+    /// Returns `true` if a `ScriptAlias` is for all these paths.
+    fn runs_programs(&self, patterns: &[ForeignPattern]) -> bool {
+        let is_alias = |pattern: &ForeignPattern| {
+            let covers = |alias: &Directive| pattern.head().starts_with(alias.first().trim_end_matches('/'));
+            !pattern.is_all() && self.all("scriptalias").any(covers)
+        };
+        patterns.iter().all(is_alias)
     }
 
     /// Directive that names a PHP script.
@@ -392,10 +474,14 @@ impl<'a> HostSource<'a> {
     }
 
     fn upstreams(&self, root: &str, parts: &mut SiteParts, notes: &mut Notes) {
+        let is_forwarded = parts.last.is_some();
         let options = ProxyOptions { preserves_host: self.is_on("proxypreservehost") };
         for block in self.blocks.iter().rev() {
             for directive in *block {
                 match directive.name.to_ascii_lowercase().as_str() {
+                    "proxypass" | "proxypassmatch" if is_forwarded => {
+                        notes.needless(directive, "a rewrite forwards all paths before");
+                    }
                     "proxypass" => proxy::pass(directive, None, options, Some(root), parts, notes),
                     "proxypassmatch" => proxy::pass_match(directive, options, root, parts, notes),
                     _ => {}
@@ -405,13 +491,17 @@ impl<'a> HostSource<'a> {
     }
 
     /// A directive that needs no other.
-    fn setting(&self, directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+    fn setting(&self, directive: &Directive, place: Place<'_>, parts: &mut SiteParts, notes: &mut Notes) {
+        let paths = place.paths;
         let name = directive.name.to_ascii_lowercase();
         if access::is_part(directive) {
             return;
         }
         match name.as_str() {
-            "header" | "requestheader" => fields::header(directive, paths, parts, notes),
+            "header" | "requestheader" => fields::header(directive, paths, place.scope, parts, notes),
+            "expiresbytype" | "expiresdefault" if !place.is_expiring => {
+                notes.needless(directive, "there is no `ExpiresActive on`");
+            }
             "expiresbytype" | "expiresdefault" => fields::expires(directive, parts, paths, notes),
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => redirect(directive, parts, notes),
             "errordocument" => error_page(directive, parts, notes),
@@ -475,15 +565,7 @@ impl<'a> HostSource<'a> {
                     }));
                 }
             }
-            "if" | "elseif" | "else" => {
-                let guards = |child: &Directive| {
-                    access::is_part(child) || child.name.to_ascii_lowercase().starts_with("rewrite")
-                };
-                match directive.children().iter().any(guards) {
-                    true => parts.close(directive, paths, "expressions cannot be conditions", notes),
-                    false => notes.left(directive, "expressions cannot be conditions"),
-                }
-            }
+            "if" | "elseif" | "else" => {}
             "sslrequiressl" if !self.is_on("sslengine") => parts.close(directive, paths, "the site has no TLS", notes),
             "sslrequiressl" => {}
             "use" | "include" => parts.close(directive, paths, "there is no such file or macro", notes),
@@ -511,141 +593,6 @@ fn is_tls_guard(directive: &Directive) -> bool {
     is(directive, "sslrequire") || (is(directive, "sslverifyclient") && !directive.first().eq_ignore_ascii_case("none"))
 }
 
-/// Directives that are translated elsewhere.
-fn is_known(name: &str) -> bool {
-    name.starts_with("rewrite")
-        || name.starts_with("ssl")
-        || matches!(
-            name,
-            "virtualhost"
-                | "directory"
-                | "directorymatch"
-                | "files"
-                | "filesmatch"
-                | "location"
-                | "locationmatch"
-                | "proxy"
-                | "servername"
-                | "serveralias"
-                | "documentroot"
-                | "listen"
-                | "alias"
-                | "scriptalias"
-                | "aliasmatch"
-                | "scriptaliasmatch"
-                | "proxypass"
-                | "proxypassmatch"
-                | "proxypreservehost"
-                | "directoryindex"
-                | "fallbackresource"
-                | "sethandler"
-                | "user"
-                | "group"
-                | "expiresactive"
-                | "allowoverride"
-                | "accessfilename"
-        )
-}
-
-/// Directives that need nothing here.
-fn is_needless(name: &str) -> bool {
-    matches!(
-        name,
-        "proxypassreverse"
-            | "proxypassreversematch"
-            | "proxyrequests"
-            | "serveradmin"
-            | "serversignature"
-            | "servertokens"
-            | "errorlog"
-            | "loglevel"
-            | "logformat"
-            | "setoutputfilter"
-            | "addoutputfilterbytype"
-            | "addoutputfilter"
-            | "deflatecompressionlevel"
-            | "brotlicompressionquality"
-            | "fileetag"
-            | "enablesendfile"
-            | "enablemmap"
-            | "keepalive"
-            | "keepalivetimeout"
-            | "maxkeepaliverequests"
-            | "timeout"
-            | "hostnamelookups"
-            | "pidfile"
-            | "mutex"
-            | "defaultruntimedir"
-            | "usecanonicalname"
-            | "addlanguage"
-            | "languagepriority"
-            | "forcelanguagepriority"
-            | "addencoding"
-            | "addcharset"
-            | "indexoptions"
-            | "indexignore"
-            | "addicon"
-            | "addiconbytype"
-            | "addiconbyencoding"
-            | "defaulticon"
-            | "readmename"
-            | "headername"
-            | "adddescription"
-            | "browsermatch"
-            | "setenvif"
-            | "setenvifnocase"
-            | "setenv"
-            | "unsetenv"
-            | "passenv"
-            | "startservers"
-            | "minsparethreads"
-            | "maxsparethreads"
-            | "threadlimit"
-            | "threadsperchild"
-            | "maxrequestworkers"
-            | "maxconnectionsperchild"
-            | "minspareservers"
-            | "maxspareservers"
-            | "serverlimit"
-            | "scriptsock"
-            | "typesconfig"
-            | "mimemagicfile"
-            | "requestreadtimeout"
-            | "protocols"
-            | "protocolshonororder"
-            | "h2push"
-            | "statuspage"
-            | "proxystatus"
-            | "extendedstatus"
-            | "contentdigest"
-            | "cgidscripttimeout"
-            | "php_value"
-            | "php_flag"
-            | "php_admin_value"
-            | "php_admin_flag"
-            | "proxyfcgibackendtype"
-            | "proxyfcgisetenvif"
-            | "proxytimeout"
-            | "proxyvia"
-            | "remoteipheader"
-            | "allowencodedslashes"
-            | "acceptpathinfo"
-            | "directoryslash"
-            | "filterdeclare"
-            | "filterprovider"
-            | "filterchain"
-            | "namevirtualhost"
-            | "threadstacksize"
-            | "directorycheckhandler"
-            | "traceenable"
-            | "modpagespeed"
-            | "proxyaddheaders"
-            | "addalt"
-            | "indexorderdefault"
-            | "logiotrackttfb"
-    )
-}
-
 /// `Options`, of which only the listing has a counterpart.
 fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
     for word in &directive.arguments {
@@ -659,6 +606,7 @@ fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SitePart
             }
             "indexes" if !is_off => notes.left(directive, "write `browse` into a `files` block"),
             "includes" | "includesnoexec" if !is_off => notes.left(directive, "there are no server-side includes"),
+            "multiviews" if !is_off => notes.left(directive, "files are found by their exact names"),
             "execcgi" if !is_off => notes.left(directive, "write `cgi` for programs"),
             _ => {}
         }
@@ -675,68 +623,11 @@ fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SitePart
 fn error_page(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
     let page = directive.argument(1);
     match (directive.first().parse::<u16>(), page.starts_with('/')) {
+        (Ok(400..=599), true) if page.contains('?') => notes.left(directive, "an error page has no query"),
         (Ok(status @ 400..=599), true) => {
             parts.others.push(KdlNode::new("error-page").word(status).text(page));
         }
         _ if page == "default" => {}
         _ => notes.left(directive, "an error page must be a path of the site"),
-    }
-}
-
-/// `Redirect` and its relatives.
-fn redirect(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
-    let is_expression = directive.name.eq_ignore_ascii_case("redirectmatch");
-    let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
-    let mut status = if directive.name.eq_ignore_ascii_case("redirectpermanent") { 301 } else { 302 };
-    if let Some(found) = words.first().and_then(|word| match word.to_ascii_lowercase().as_str() {
-        "permanent" => Some(301),
-        "temp" => Some(302),
-        "seeother" => Some(303),
-        "gone" => Some(410),
-        word => word.parse::<u16>().ok(),
-    }) {
-        status = found;
-        words.remove(0);
-    }
-    let (from, to) = match words.as_slice() {
-        [from, to] => (*from, Some(*to)),
-        [from] => (*from, None),
-        _ => return notes.left(directive, "it needs a path and a URL"),
-    };
-    let patterns = match is_expression {
-        true => expression(from).map(|text| vec![ForeignPattern::Expression(text)]),
-        false => Ok(section::prefix(from)),
-    };
-    let patterns = match patterns {
-        Ok(patterns) => patterns,
-        Err(why) => return parts.close(directive, &[], why, notes),
-    };
-    let Some(to) = to.filter(|_| status < 400) else {
-        let nodes = for_each(&patterns, |pattern| {
-            let node = with_path(KdlNode::new("deny").word("all"), pattern);
-            if status == 403 { node } else { node.word_property("status", status) }
-        });
-        parts.rejections.extend(nodes);
-        return;
-    };
-    let query = if to.contains('?') { "" } else { "{query}" };
-    if is_expression {
-        let target =
-            (1..10).fold(to.to_owned(), |text, group| text.replace(&format!("${group}"), &format!("{{{group}}}")));
-        parts.redirects.extend(for_each(&patterns, |pattern| {
-            on_path("redirect", pattern).text(format!("{target}{query}")).word_property("status", status)
-        }));
-        return;
-    }
-    for pattern in &patterns {
-        let rest = match pattern {
-            ForeignPattern::Exact(_) => String::new(),
-            ForeignPattern::Prefix(prefix) if prefix == "/" => "{path}".to_owned(),
-            _ if from.ends_with('/') => "{rest}".to_owned(),
-            _ => "/{rest}".to_owned(),
-        };
-        let to = if rest == "{path}" { to.strip_suffix('/').unwrap_or(to) } else { to };
-        let node = on_path("redirect", pattern.text()).text(format!("{to}{rest}{query}"));
-        parts.redirects.push(node.word_property("status", status));
     }
 }

@@ -2,14 +2,21 @@
 //!
 //! [`syntax`] reads directives and decides conditions such as `<IfModule>`. [`host`] makes a site of each virtual host,
 //! from its [`section`]s in the order in which Apache merges them. [`access`] translates access rules, [`rewrite`] those
-//! of mod_rewrite, [`fields`] header fields, and [`proxy`] upstreams.
+//! of mod_rewrite, [`fields`] header fields, and [`proxy`] upstreams. [`expression`] translates the conditions of Apache's
+//! expressions, and [`environment`] those of variables that `SetEnvIf` sets.
 
 mod access;
+mod conditional;
+mod environment;
+mod expression;
 mod fields;
 mod host;
+mod known;
 mod overrides;
 mod proxy;
+mod redirects;
 mod rewrite;
+mod rewrite_condition;
 mod section;
 mod syntax;
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! `AllowOverride`: files in the site's directories whose rules are not read, so that their directories are closed.
+//! `.htaccess` files below a site's directories: their rules become those of sections.
 
 use std::path::{Path, PathBuf};
 
 use super::host::is;
-use super::section::{ApacheSection, Mount};
+use super::section::Mount;
+use super::syntax;
 use crate::directive::Directive;
 use crate::notes::Notes;
 use crate::parts::SiteParts;
@@ -12,50 +13,99 @@ use crate::pattern::ForeignPattern;
 /// Most entries of directories that are looked at.
 const ENTRIES_MAX: usize = 20_000;
 
-/// Most directories that are closed one by one; with more, the whole site is.
-const CLOSED_MAX: usize = 50;
+/// Most files whose rules are read; with more, the whole site is closed.
+const FILES_MAX: usize = 50;
 
-/// Rejects the paths of directories with a file of this name, if some section lets such files hold rules.
-pub(super) fn close(
-    sections: &[ApacheSection<'_>],
-    blocks: &[&[Directive]],
-    mounts: &[Mount],
-    name: &str,
-    parts: &mut SiteParts,
-    notes: &mut Notes,
-) {
-    let inner = sections.iter().flat_map(|section| section.block);
-    let allows =
-        |directive: &&Directive| is(directive, "allowoverride") && !directive.first().eq_ignore_ascii_case("none");
-    let Some(directive) = inner.chain(blocks.iter().flat_map(|block| block.iter())).find(allows) else { return };
-    let mut found: Vec<(String, PathBuf)> = Vec::new();
-    let mut is_unknown = false;
-    for mount in mounts {
+/// Sections with the rules of `.htaccess` files, and paths that are rejected instead.
+#[derive(Default)]
+pub(super) struct Overrides {
+    pub(super) sections: Vec<Directive>,
+    /// Directive, paths and reason.
+    closed: Vec<(Directive, ForeignPattern, String)>,
+    left: Vec<(Directive, String)>,
+}
+
+impl Overrides {
+    /// Rules of files with this name below the directories of a site, if some block lets such files hold rules.
+    pub(super) fn of_site(blocks: &[&[Directive]], mounts: &[Mount], name: &str) -> Self {
+        let mut overrides = Self::default();
+        let mut all = Vec::new();
+        blocks.iter().for_each(|block| allowing(block, &mut all));
+        let Some(directive) = all.first().copied() else { return overrides };
+        let reads_all = all.iter().all(|directive| directive.first().eq_ignore_ascii_case("all"));
+        for mount in mounts {
+            overrides.add(directive, mount, name, reads_all);
+        }
+        overrides.limited(directive, name)
+    }
+
+    /// Rules of files below the directory of a `.htaccess` file.
+    pub(super) fn below(file: &Path, directory: &Path, first: Option<&Directive>) -> Self {
+        let mut overrides = Self::default();
+        let Some(first) = first else { return overrides };
+        let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let mount = Mount { prefix: String::new(), directory: directory.to_string_lossy().into_owned() };
+        overrides.add(first, &mount, &name, true);
+        let own = directory.to_string_lossy();
+        overrides.sections.retain(|section| section.first() != own);
+        overrides.limited(first, &name)
+    }
+
+    fn add(&mut self, directive: &Directive, mount: &Mount, name: &str, reads_all: bool) {
         let root = Path::new(&mount.directory);
         let Some(directories) = directories_with(root, name) else {
-            is_unknown = true;
-            continue;
+            let why = format!("files `{name}` may hold rules, and were not looked for: import each on the server");
+            self.left.push((directive.clone(), why));
+            return;
         };
         for directory in directories {
+            let file = directory.join(name);
             // All of them are below the root.
             let rest = directory.strip_prefix(root).unwrap_or(&directory).to_string_lossy().into_owned();
             let separator = if rest.is_empty() { "" } else { "/" };
-            found.push((format!("{}{separator}{rest}/", mount.prefix), directory.join(name)));
+            let pattern = ForeignPattern::Prefix(format!("{}{separator}{rest}/", mount.prefix));
+            match syntax::read(&file) {
+                Ok(block) if reads_all => {
+                    let arguments = vec![directory.to_string_lossy().into_owned()];
+                    let place = block.first().map_or_else(|| directive.place.clone(), |first| first.place.clone());
+                    let name = "Directory".to_owned();
+                    self.sections.push(Directive { name, arguments, block: Some(block), place, had_variables: false });
+                }
+                Ok(_) => {
+                    let why = format!("rules of {} hold in part: import that file, too", file.display());
+                    self.closed.push((directive.clone(), pattern, why));
+                }
+                Err(error) => self.closed.push((directive.clone(), pattern, error.to_string())),
+            }
         }
     }
-    if is_unknown {
-        notes.left(
-            directive,
-            format!("files `{name}` may hold rules, and were not looked for: import each on the server"),
-        );
+
+    fn limited(mut self, directive: &Directive, name: &str) -> Self {
+        let count = self.sections.len() + self.closed.len();
+        if count > FILES_MAX {
+            let why = format!("{count} files `{name}` may hold rules, which are not read: import each");
+            self.sections.clear();
+            self.closed = vec![(directive.clone(), ForeignPattern::Prefix("/".to_owned()), why)];
+        }
+        self
     }
-    if found.len() > CLOSED_MAX {
-        let why = format!("{} files `{name}` may hold rules, which are not read: import each", found.len());
-        return parts.close(directive, &[ForeignPattern::Prefix("/".to_owned())], why, notes);
+
+    pub(super) fn close(&self, parts: &mut SiteParts, notes: &mut Notes) {
+        self.left.iter().for_each(|(directive, why)| notes.left(directive, why.clone()));
+        for (directive, pattern, why) in &self.closed {
+            parts.close(directive, std::slice::from_ref(pattern), why.clone(), notes);
+        }
     }
-    for (path, file) in found {
-        let why = format!("rules of {} are not read: import that file, too", file.display());
-        parts.close(directive, &[ForeignPattern::Prefix(path)], why, notes);
+}
+
+/// Directives that let `.htaccess` files hold rules.
+fn allowing<'a>(block: &'a [Directive], all: &mut Vec<&'a Directive>) {
+    for directive in block {
+        if is(directive, "allowoverride") && !directive.first().eq_ignore_ascii_case("none") {
+            all.push(directive);
+        } else if is(directive, "directory") || is(directive, "directorymatch") {
+            allowing(directive.children(), all);
+        }
     }
 }
 

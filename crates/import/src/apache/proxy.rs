@@ -96,6 +96,7 @@ pub(super) fn pass(
     notes: &mut Notes,
 ) {
     let (path, url) = match section {
+        Some([.., ForeignPattern::Exact(path)]) => (path.as_str(), directive.first()),
         Some([ForeignPattern::Prefix(prefix), ..]) => (prefix.as_str(), directive.first()),
         Some(patterns) => return parts.close(directive, patterns, "a section with an expression has no prefix", notes),
         None => (directive.first(), directive.argument(1)),
@@ -139,6 +140,14 @@ pub(super) fn pass(
         }
         if !prefix.is_empty() {
             lines.push(KdlNode::with("strip-prefix", prefix));
+        }
+    }
+    // `/a` is `/` there, or has been rewritten.
+    let mut patterns = patterns;
+    if prefix != other && patterns.iter().any(|pattern| *pattern == ForeignPattern::Exact(prefix.to_owned())) {
+        patterns.retain(|pattern| !matches!(pattern, ForeignPattern::Exact(_)));
+        if other.is_empty() {
+            parts.redirects.push(KdlNode::with("rewrite", prefix).text(format!("{prefix}/")));
         }
     }
     let node = KdlNode::with("forward", &found.to);
@@ -222,10 +231,7 @@ pub(super) fn handler(
     match target(url) {
         Ok(found) if found.is_fastcgi => {
             let mut lines = Vec::new();
-            let scripts_of_directories: Vec<&String> = indexes.iter().filter(|name| name.ends_with(".php")).collect();
-            if scripts_of_directories != ["index.php"] {
-                lines.push(scripts_of_directories.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
-            }
+            lines.extend(script_index(indexes));
             lines.extend(fallback.map(|path| KdlNode::with("fallback", path)));
             parts.handlers.extend(earlier_indexes(indexes).filter(|node| !parts.handlers.contains(node)));
             for pattern in patterns {
@@ -250,6 +256,12 @@ pub(super) fn handler(
         }
         Err(why) => parts.close(directive, patterns, why, notes),
     }
+}
+
+/// Index files of scripts, unless they are the default.
+pub(super) fn script_index(indexes: &[String]) -> Option<KdlNode> {
+    let names: Vec<&String> = indexes.iter().filter(|name| name.ends_with(".php")).collect();
+    (names != ["index.php"]).then(|| names.iter().fold(KdlNode::new("index"), |node, name| node.text(name)))
 }
 
 /// Index files that Apache looks for before the index of scripts, which otherwise comes first here.

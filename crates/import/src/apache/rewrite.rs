@@ -1,7 +1,10 @@
-//! mod_rewrite: `RewriteCond` and `RewriteRule`.
+//! mod_rewrite: `RewriteRule`. Conditions are in [`super::rewrite_condition`].
 
-use regex::Regex;
+use std::collections::HashMap;
 
+use super::expression::quoted;
+use super::proxy::{self, ProxyOptions};
+use super::rewrite_condition::{PropertyCondition, Tests, path_matches, with_properties};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -18,10 +21,12 @@ pub(super) struct RewriteScope<'a> {
     pub(super) has_scripts: bool,
     /// True if upstreams get the client's `Host`.
     pub(super) preserves_host: bool,
+    /// Prefixes of directories with rules of their own.
+    pub(super) inner: &'a [String],
 }
 
 /// Reason why a redirect to another host is not translated.
-const UNKNOWN_NAMES: &str = "the names of the site are not known";
+pub(super) const UNKNOWN_NAMES: &str = "the names of the site are not known";
 
 /// Result of the rules of a block.
 #[derive(Default)]
@@ -44,8 +49,7 @@ pub(super) fn translate(
     let mut found = RewriteOutcome::default();
     let mut conditions: Vec<&Directive> = Vec::new();
     let mut base = scope.base.map(str::to_owned);
-    // A rule before has ended the processing for paths with a file.
-    let mut is_missing = false;
+    let mut state = RewriteState::default();
     let engine = block.iter().rfind(|child| is(child, "rewriteengine"));
     let is_on = engine.is_none_or(|engine| engine.first().eq_ignore_ascii_case("on"));
     for directive in block {
@@ -54,16 +58,15 @@ pub(super) fn translate(
             "rewritecond" => conditions.push(directive),
             "rewriterule" if is_on => {
                 let own = std::mem::take(&mut conditions);
-                let mut rule = Rule { directive, scope, base: base.as_deref(), is_missing };
+                let taken = std::mem::take(&mut state);
+                let mut rule = RewriteRule { directive, scope, base: base.as_deref(), state: taken };
                 // A block around may have turned the rules on, or not: then those that reject hold.
                 if engine.is_none() && !rule.is_rejection() {
                     notes.left(directive, "there is no `RewriteEngine on` beside it");
-                    continue;
+                } else if let Err(why) = rule.translate(&own, parts, &mut found, notes) {
+                    rule.close(why, parts, notes);
                 }
-                match rule.translate(&own, parts, &mut found, notes) {
-                    Ok(()) => is_missing = rule.is_missing,
-                    Err(why) => rule.close(why, parts, notes),
-                }
+                state = rule.state;
             }
             "rewriterule" => conditions.clear(),
             "rewritemap" => notes.left(directive, "there are no maps of rewrites"),
@@ -97,40 +100,25 @@ fn flag_name(name: &str) -> String {
     short.to_owned()
 }
 
-struct Rule<'a> {
+/// Effects of the rules before.
+#[derive(Default)]
+struct RewriteState {
+    /// True if a rule has ended the processing for paths with a file.
+    is_missing: bool,
+    /// Variables with a fixed value.
+    variables: HashMap<String, String>,
+    /// Conditions under which a rule has ended the processing.
+    passed: Vec<String>,
+}
+
+pub(super) struct RewriteRule<'a> {
     directive: &'a Directive,
-    scope: &'a RewriteScope<'a>,
+    pub(super) scope: &'a RewriteScope<'a>,
     base: Option<&'a str>,
-    is_missing: bool,
+    state: RewriteState,
 }
 
-/// A condition as a property, and as the expression language says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct PropertyCondition {
-    name: &'static str,
-    value: String,
-    when: String,
-}
-
-/// Conditions of a rule, as properties: each alternative is a line.
-#[derive(Debug, Clone, Default)]
-struct Tests {
-    properties: Vec<PropertyCondition>,
-    /// Conditions of the expression language that must hold, too.
-    whens: Vec<String>,
-    paths: Vec<ForeignPattern>,
-    excluded: Vec<ForeignPattern>,
-    is_missing: bool,
-    /// True if paths of directories do not fulfil them.
-    is_no_directory: bool,
-    /// True if only paths with a file fulfil them.
-    is_existing: bool,
-    is_never: bool,
-    /// Groups of the last condition, where they are known.
-    groups: Vec<String>,
-}
-
-impl Rule<'_> {
+impl RewriteRule<'_> {
     fn flags(&self) -> Vec<String> {
         let text = self.directive.argument(2).trim_start_matches('[').trim_end_matches(']');
         let flags = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());
@@ -143,9 +131,13 @@ impl Rule<'_> {
             .collect()
     }
 
+    pub(super) fn target_text(&self) -> &str {
+        self.directive.argument(1)
+    }
+
     /// Returns `true` if the target names groups of conditions.
-    fn uses_groups(&self) -> bool {
-        let target = self.directive.argument(1);
+    pub(super) fn uses_groups(&self) -> bool {
+        let target = self.target_text();
         target.match_indices('%').any(|(at, _)| target[at + 1..].starts_with(|next: char| next.is_ascii_digit()))
     }
 
@@ -170,7 +162,6 @@ impl Rule<'_> {
 
     /// Paths of the rule.
     fn pattern(&self) -> Result<ForeignPattern, String> {
-        let flags = self.flags();
         let text = self.directive.first();
         if matches!(
             text,
@@ -195,17 +186,21 @@ impl Rule<'_> {
                 | "(.+)"
                 | ".+"
                 | "^/.*$"
+                | "/(.*)"
+                | "/(.*)$"
         ) && self.base.is_none_or(str::is_empty)
         {
             return Ok(ForeignPattern::Prefix("/".to_owned()));
         }
-        let (is_negated, text) = match text.strip_prefix('!') {
-            Some(text) => (true, text),
-            None => (false, text),
-        };
-        if is_negated {
-            return Err("it applies to all paths except those of an expression".to_owned());
+        // Its paths are excluded.
+        if text.starts_with('!') {
+            return Ok(ForeignPattern::Prefix("/".to_owned()));
         }
+        self.expression_of(text)
+    }
+
+    fn expression_of(&self, text: &str) -> Result<ForeignPattern, String> {
+        let flags = self.flags();
         let text = match (self.base, text.strip_prefix('^')) {
             (None, _) => text.to_owned(),
             (Some(base), Some(rest)) if !crate::pattern::has_branches(text) => {
@@ -233,29 +228,36 @@ impl Rule<'_> {
         let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
         let target = self.directive.argument(1);
         let sets_only = |flag: &String| flag.starts_with("E=") || flag.starts_with("ENV=") || flag == "NC";
+        self.set_variables(conditions);
         if target == "-" && !flags.is_empty() && flags.iter().all(sets_only) {
             notes.needless(self.directive, "it sets a variable only; scripts get `Authorization` by themselves");
             return Ok(());
         }
-        if target.replace('\\', "").ends_with(".gz") && !flags.iter().any(|flag| flag.starts_with('R')) {
+        let plain = target.replace('\\', "");
+        let is_precompressed = [".gz", ".br", ".zst"].iter().any(|end| plain.ends_with(end));
+        if is_precompressed && !flags.iter().any(|flag| flag.starts_with('R')) {
             notes.needless(
                 self.directive,
                 "files with `.gz`, `.br` or `.zst` beside them are sent so (`precompressed`)",
             );
             return Ok(());
         }
-        let alternatives = self.alternatives(conditions)?;
+        let mut alternatives = self.alternatives(conditions)?;
+        if let Some(text) = self.directive.first().strip_prefix('!') {
+            let excluded = self.expression_of(text)?;
+            alternatives.iter_mut().for_each(|tests| tests.excluded.push(excluded.clone()));
+        }
         if target == "-" && !has(&["F", "forbidden", "G", "gone"]) && value("R").is_none() {
             // Such a rule only sets a variable, or ends the processing.
             if flags.iter().any(|flag| flag.starts_with("H=") || flag.starts_with("S=")) {
                 return Err("handlers and skipped rules have no counterpart".to_owned());
             }
             if alternatives.iter().any(|tests| tests.is_existing) {
-                self.is_missing = true;
+                self.state.is_missing = true;
                 return Ok(());
             }
             if has(&["L", "END", "last"]) {
-                return self.pass_through(&alternatives, parts, notes);
+                return self.pass_through(&alternatives);
             }
             notes.needless(self.directive, "scripts get `Authorization` with `pass-credentials=on`, or by themselves");
             return Ok(());
@@ -290,29 +292,41 @@ impl Rule<'_> {
     }
 
     /// Rules after this one do not apply to its paths.
-    fn pass_through(&self, alternatives: &[Tests], parts: &mut SiteParts, notes: &mut Notes) -> Result<(), String> {
+    fn pass_through(&mut self, alternatives: &[Tests]) -> Result<(), String> {
         let pattern = self.pattern()?;
         for tests in alternatives {
             if tests.is_never {
                 continue;
             }
-            for pattern in self.paths(tests, &pattern)? {
-                let node = on_path("rewrite", pattern.text()).text("{path}");
-                parts.redirects.push(with_properties(node, tests));
+            let mut conditions: Vec<String> = tests.conditions();
+            conditions.extend(tests.paths.iter().map(path_matches));
+            if !pattern.is_all() {
+                conditions.push(path_matches(&pattern));
             }
+            let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+            conditions.extend(excluded);
+            if tests.is_missing || conditions.is_empty() {
+                return Err("it ends the processing for paths without a file".to_owned());
+            }
+            self.state.passed.push(conditions.join(" and "));
         }
-        let _ = notes;
         Ok(())
     }
 
-    /// Paths of the rule under conditions.
-    fn paths(&self, tests: &Tests, pattern: &ForeignPattern) -> Result<Vec<ForeignPattern>, String> {
+    /// Paths of the rule under conditions, and the conditions that are left.
+    fn paths(&self, tests: &Tests, pattern: &ForeignPattern) -> (Vec<ForeignPattern>, Tests) {
         match tests.paths.as_slice() {
-            [] => Ok(vec![pattern.clone()]),
-            paths if pattern.is_all() => Ok(paths.to_vec()),
+            [] => (vec![pattern.clone()], tests.clone()),
+            paths if pattern.is_all() => (paths.to_vec(), tests.clone()),
             paths => {
                 let all: Result<Vec<_>, _> = paths.iter().map(|path| path.and(pattern)).collect();
-                Ok(all?.into_iter().flatten().collect())
+                if let Ok(all) = all {
+                    return (all.into_iter().flatten().collect(), tests.clone());
+                }
+                let any: Vec<String> = paths.iter().map(path_matches).collect();
+                let mut tests = tests.clone();
+                tests.whens.push(format!("({})", any.join(" or ")));
+                (vec![pattern.clone()], tests)
             }
         }
     }
@@ -328,12 +342,26 @@ impl Rule<'_> {
         let pattern = self.pattern()?;
         let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
         let tests = &Tests { whens: tests.whens.iter().cloned().chain(excluded).collect(), ..tests.clone() };
-        for pattern in self.paths(tests, &pattern)? {
+        let (paths, tests) = &self.paths(tests, &pattern);
+        for pattern in paths {
             let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
             let node = with_properties(node, tests);
             parts.rejections.push(if status == 403 { node } else { node.word_property("status", status) });
         }
         Ok(())
+    }
+
+    /// Conditions for a rule after those that end the processing. A rule that keeps the script itself needs none.
+    fn passed(&self, script: &str) -> Vec<String> {
+        let own = path_matches(&ForeignPattern::Exact(script.to_owned()));
+        let passed = self.state.passed.iter().filter(|passed| **passed != own).map(|passed| format!("not ({passed})"));
+        // Rules of a host apply to all directories.
+        let base = self.scope.base;
+        let is_inner = |prefix: &&String| {
+            base.is_some_and(|base| prefix.len() > base.len() && prefix.starts_with(base) && !prefix.is_empty())
+        };
+        let inner = self.scope.inner.iter().filter(is_inner);
+        passed.chain(inner.map(|prefix| format!("not path starts-with {}", quoted(&format!("{prefix}/"))))).collect()
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place for redirects and rewrites")]
@@ -354,10 +382,10 @@ impl Rule<'_> {
         if tests.is_existing {
             return Err("a rewrite has no condition that a file exists".to_owned());
         }
-        let pattern = self.pattern()?;
-        // A directory of its own is the root of its site.
-        let target = target.strip_prefix("%{ENV:BASE}").unwrap_or(target);
-        let is_missing = tests.is_missing || self.is_missing;
+        let mut pattern = self.pattern()?;
+        let target = self.with_variables(target)?;
+        let target = target.as_str();
+        let is_missing = tests.is_missing || self.state.is_missing;
         let is_url = target.contains("://");
         if has("P") || has("proxy") {
             return self.forward(tests, target, &pattern, parts, found, notes);
@@ -370,7 +398,15 @@ impl Rule<'_> {
             (false, None) if target.starts_with('%') => target.to_owned(),
             (false, None) => format!("/{target}"),
         };
-        let mut text = self.target(&absolute, tests, &pattern)?;
+        // A group of all paths lacks the slash at their beginning.
+        let lacks_slash = self.base == Some("") || (self.base.is_none() && self.directive.first().contains('/'));
+        if pattern.is_all() && lacks_slash && absolute.contains("$1") && !absolute.contains("/$1") {
+            pattern = ForeignPattern::Expression("^/(.*)$".to_owned());
+        }
+        let mut text = match tests.leading.and_then(|(from, to)| Some((to, target.strip_prefix(from)?))) {
+            Some((to, rest)) => format!("{to}{}", self.target(rest, tests, &pattern)?),
+            None => self.target(&absolute, tests, &pattern)?,
+        };
         let is_redirect = redirect.is_some() || is_url;
         let drops = text.ends_with('?') || has("QSD");
         text.truncate(text.trim_end_matches('?').len());
@@ -388,9 +424,10 @@ impl Rule<'_> {
             && tests.properties.is_empty()
             && tests.whens.is_empty()
             && tests.excluded.is_empty()
+            && self.passed(&script).is_empty()
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
-            found.takes_directories = !tests.is_no_directory && !self.is_missing;
+            found.takes_directories = !tests.is_no_directory && !self.state.is_missing;
             // Rules for missing paths that stand before go first.
             if parts.redirects.iter().any(|node| node.has_property("missing")) {
                 parts.redirects.push(KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
@@ -399,13 +436,14 @@ impl Rule<'_> {
             }
             return Ok(());
         }
-        for excluded in &tests.excluded {
-            let node = on_path("rewrite", excluded.text()).text("{path}");
-            if !parts.redirects.contains(&node) {
-                parts.redirects.push(node);
-            }
+        if is_missing && pattern.is_all() && !is_redirect && !text.contains('{') {
+            found.takes_directories |= !tests.is_no_directory && !self.state.is_missing;
         }
-        for pattern in self.paths(tests, &pattern)? {
+        let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+        let whens = tests.whens.iter().cloned().chain(excluded).chain(self.passed(&script)).collect();
+        let tests = &Tests { whens, ..tests.clone() };
+        let (paths, tests) = &self.paths(tests, &pattern);
+        for pattern in paths {
             let node = if is_redirect {
                 let status = redirect.unwrap_or(302);
                 on_path("redirect", pattern.text()).text(&text).word_property("status", status)
@@ -428,29 +466,67 @@ impl Rule<'_> {
         notes: &mut Notes,
     ) -> Result<(), String> {
         // Upstreams get the path in any case.
-        let found = super::proxy::target(target.strip_suffix("%{REQUEST_URI}").unwrap_or(target))?;
-        let is_upgrade = tests
-            .properties
-            .iter()
-            .any(|property| property.name == "field" && property.value.to_ascii_lowercase().contains("websocket"));
-        if is_upgrade {
-            notes.needless(self.directive, "`forward` upgrades connections");
-            return Ok(());
+        let found = proxy::target(target.strip_suffix("%{REQUEST_URI}").unwrap_or(target))?;
+        let is_whole = matches!(found.path.as_str(), "/$1" | "$1" | "%{REQUEST_URI}" | "") && pattern.is_all();
+        let mut tests = tests.clone();
+        let of_upgrade =
+            |one: &PropertyCondition| one.name == "field" && one.value.to_ascii_lowercase().contains("websocket");
+        if let Some(upgrade) = tests.properties.iter().position(of_upgrade) {
+            let upgrade = tests.properties.remove(upgrade);
+            let is_plain = upgrade.value.starts_with('!');
+            let prefix = found.path.strip_suffix("/$1").or(found.path.strip_suffix("$1"));
+            match prefix {
+                _ if is_plain => {}
+                // The next rule forwards the other requests to the same upstream.
+                Some(prefix) if !is_whole && pattern.is_all() => {
+                    tests.properties.push(upgrade);
+                    let node = KdlNode::with("rewrite", "~^/(.*)$").text(format!("{prefix}/{{1}}"));
+                    parts.redirects.push(with_properties(node, &tests));
+                    return Ok(());
+                }
+                _ => {
+                    notes.needless(self.directive, "`forward` upgrades connections");
+                    return Ok(());
+                }
+            }
         }
-        if !tests.properties.is_empty() || !tests.whens.is_empty() || !tests.excluded.is_empty() {
-            return Err("a handler has no conditions except the path".to_owned());
-        }
-        let is_whole = matches!(found.path.as_str(), "/$1" | "$1" | "%{REQUEST_URI}" | "");
-        if !is_whole || !pattern.is_all() {
-            return Err("paths are forwarded unchanged, or without a prefix".to_owned());
+        let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+        tests.whens = tests.whens.iter().cloned().chain(excluded).chain(self.passed("")).collect();
+        let has_conditions = !tests.properties.is_empty() || !tests.whens.is_empty();
+        if !is_whole {
+            return match self.prefixes(pattern, &found.path) {
+                Some((from, to)) if from == to && tests.paths.is_empty() && !tests.is_missing => {
+                    let options = match self.scope.preserves_host {
+                        true => Vec::new(),
+                        false => vec![KdlNode::new("host").word("upstream")],
+                    };
+                    let node =
+                        KdlNode::with("forward", found.to).property("path", format!("~^{}", regex::escape(&from)));
+                    parts.handlers.push(with_properties(node, &tests).block(options));
+                    Ok(())
+                }
+                Some((from, to)) if !has_conditions && tests.paths.is_empty() && !tests.is_missing => {
+                    let address = target.strip_suffix(&found.path).unwrap_or(target);
+                    let arguments = vec![from, format!("{address}{to}")];
+                    let directive = Directive { arguments, ..self.directive.clone() };
+                    let options = ProxyOptions { preserves_host: self.scope.preserves_host };
+                    proxy::pass(&directive, None, options, None, parts, notes);
+                    Ok(())
+                }
+                _ => Err("paths are forwarded unchanged, or without a prefix".to_owned()),
+            };
         }
         let node = KdlNode::with("forward", found.to);
         let node = |pattern| {
             let options =
                 if self.scope.preserves_host { Vec::new() } else { vec![KdlNode::new("host").word("upstream")] };
-            with_path(node.clone(), pattern).block(options)
+            with_properties(with_path(node.clone(), pattern), &tests).block(options)
         };
         match tests.paths.as_slice() {
+            [] if has_conditions && tests.is_missing => {
+                return Err("a handler has no conditions except the path".to_owned());
+            }
+            [] if has_conditions => parts.handlers.push(node(Some("*".to_owned()))),
             [] => {
                 outcome.keeps_files |= tests.is_missing;
                 outcome.takes_directories |= tests.is_missing && !tests.is_no_directory;
@@ -460,6 +536,16 @@ impl Rule<'_> {
             paths => parts.handlers.extend(paths.iter().map(|path| node(path.text()))),
         }
         Ok(())
+    }
+
+    /// Fixed prefixes of paths here and at the upstream, if the rule replaces one by the other: `^/a(.*)` and `/b$1`.
+    fn prefixes(&self, pattern: &ForeignPattern, path: &str) -> Option<(String, String)> {
+        let expression = pattern.expression();
+        let text = expression.strip_prefix("^/?").or(expression.strip_prefix("^/"))?.trim_end_matches('$');
+        let from = text.strip_suffix("(.*)")?;
+        let is_fixed = from.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte));
+        let to = path.strip_suffix("$1").filter(|_| is_fixed && !from.is_empty())?;
+        (from.ends_with('/') == to.ends_with('/')).then(|| (format!("/{from}"), to.to_owned()))
     }
 
     /// The target with our placeholders.
@@ -510,232 +596,61 @@ impl Rule<'_> {
         Ok(result)
     }
 
-    /// Alternatives of the conditions.
-    fn alternatives(&self, conditions: &[&Directive]) -> Result<Vec<Tests>, String> {
-        let mut all = vec![Tests::default()];
-        let mut group: Vec<Tests> = Vec::new();
-        for condition in conditions {
-            let flags = condition.argument(2).trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-            let is_or = flags.split(',').any(|flag| matches!(flag.trim(), "or" | "ornext"));
-            let ignores_case = flags.split(',').any(|flag| matches!(flag.trim(), "nc" | "nocase"));
-            group.extend(self.condition(condition, ignores_case)?);
-            if is_or {
-                continue;
-            }
-            let mut joined = Vec::new();
-            for (one, other) in all.iter().flat_map(|one| group.iter().map(move |other| (one, other))) {
-                joined.push(both(one, other)?);
-            }
-            all = joined;
-            group.clear();
-            if all.len() > 32 {
-                return Err("its conditions have too many alternatives".to_owned());
-            }
+    /// The target with known variables in place of their names; without the directory of the site.
+    fn with_variables(&self, target: &str) -> Result<String, String> {
+        let target = match target.strip_prefix("%{DOCUMENT_ROOT}") {
+            Some(path) if path.starts_with('/') => path,
+            _ => target,
+        };
+        let mut result = String::new();
+        let mut rest = target;
+        while let Some((before, from)) = rest.split_once("%{ENV:") {
+            let Some((name, after)) = from.split_once('}') else { break };
+            let value = self.state.variables.get(name).map(String::as_str);
+            // A directory of its own is the root of its site; and common rules set the scheme.
+            let value = value.or((name == "BASE").then_some("")).or((name == "PROTO").then_some("%{REQUEST_SCHEME}"));
+            result.push_str(before);
+            result.push_str(value.ok_or_else(|| format!("`%{{ENV:{name}}}` has no counterpart here"))?);
+            rest = after;
         }
-        // Conditions on files and directories are one alternative.
-        if all.iter().all(|tests| tests.is_existing) && !all.is_empty() {
-            all.truncate(1);
-        }
-        Ok(all)
+        result.push_str(rest);
+        Ok(result)
     }
 
-    /// Alternatives of one condition.
-    fn condition(&self, condition: &Directive, ignores_case: bool) -> Result<Vec<Tests>, String> {
-        let subject = condition.first();
-        let (is_negated, text) = match condition.argument(1).strip_prefix('!') {
-            Some(text) => (true, text),
-            None => (false, condition.argument(1)),
-        };
-        let one = |tests: Tests| Ok(vec![tests]);
-        let constant = |holds: bool| one(Tests { is_never: holds == is_negated, ..Tests::default() });
-        if matches!(text, "-f" | "-d" | "-F" | "-l" | "-s" | "-e") {
-            if !subject.contains("REQUEST_FILENAME")
-                && !subject.contains("REQUEST_URI")
-                && !subject.contains("SCRIPT_FILENAME")
-            {
-                return Err(format!("`{subject}` cannot be a condition"));
-            }
-            return one(Tests {
-                is_missing: is_negated,
-                is_no_directory: is_negated && matches!(text, "-d" | "-e"),
-                is_existing: !is_negated,
-                ..Tests::default()
-            });
+    /// Keeps the variables that a rule sets.
+    fn set_variables(&mut self, conditions: &[&Directive]) {
+        for flag in self.flags() {
+            let Some(text) = flag.strip_prefix("E=").or(flag.strip_prefix("ENV=")) else { continue };
+            let (name, value) = text.split_once(':').unwrap_or((text, ""));
+            let value = match value.contains(['%', '$']) {
+                false => match self.alternatives(conditions).as_deref() {
+                    Ok([tests]) if tests.is_never => continue,
+                    Ok([tests]) if *tests == Tests::default() => Some(value.to_owned()),
+                    _ => None,
+                },
+                true => conditions.last().and_then(|condition| base_of(condition, value)),
+            };
+            match value {
+                Some(value) => self.state.variables.insert(name.to_owned(), value),
+                None => self.state.variables.remove(name),
+            };
         }
-        let flag = if ignores_case { "(?i)" } else { "" };
-        let Some(name) = subject.strip_prefix("%{").and_then(|name| name.strip_suffix('}')) else {
-            return Err(format!("`{subject}` cannot be a condition"));
-        };
-        let fits = |value: &str| match text.strip_prefix('=') {
-            Some(other) => Ok(value == other.trim_matches('"')),
-            None => Regex::new(&format!("{flag}{text}"))
-                .map(|text| text.is_match(value))
-                .map_err(|_| "its expression cannot be translated".to_owned()),
-        };
-        let variable = expression_variable(name);
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        // Clients choose the host: no target may take a group of it.
-        let has_groups = !is_negated && self.uses_groups() && has_group(text);
-        if let Some(variable) = variable.as_ref().filter(|variable| has_groups && *variable != "host") {
-            let when = format!("{variable} matches {}", quoted(&expression(&format!("{flag}{text}"))?));
-            let groups = (0..10).map(|group| format!("{{match.{group}}}")).collect();
-            return one(Tests { whens: vec![when], groups, ..Tests::default() });
-        }
-        match name {
-            "HTTPS" | "ENV:HTTPS" => return constant(fits(if self.scope.has_tls { "on" } else { "off" })?),
-            "REQUEST_SCHEME" => return constant(fits(if self.scope.has_tls { "https" } else { "http" })?),
-            "SERVER_PORT" => return constant(fits(if self.scope.has_tls { "443" } else { "80" })?),
-            "ENV:REDIRECT_STATUS" => return constant(fits("")?),
-            "HTTP_HOST" | "SERVER_NAME" if text.contains('(') && !is_negated => {
-                // Groups are known for the names of the site.
-                let expression = Regex::new(&format!("{flag}{text}"))
-                    .map_err(|_| "its expression cannot be translated".to_owned())?;
-                let mut all = Vec::new();
-                for name in self.scope.names {
-                    let Some(captures) = expression.captures(name) else { continue };
-                    let groups = captures.iter().map(|group| group.map_or("", |group| group.as_str()).to_owned());
-                    all.push(Tests {
-                        properties: vec![PropertyCondition {
-                            name: "field",
-                            value: format!("Host: {name}"),
-                            when: format!("host == {}", quoted(name)),
-                        }],
-                        groups: groups.collect(),
-                        ..Tests::default()
-                    });
-                }
-                if self.scope.names.is_empty() || self.scope.names.iter().any(|name| name.contains('*')) {
-                    return Err(UNKNOWN_NAMES.to_owned());
-                }
-                return Ok(if all.is_empty() { vec![Tests { is_never: true, ..Tests::default() }] } else { all });
-            }
-            "REQUEST_URI" => {
-                if matches!(text, "." | ".*" | "" | "(.*)" | "^(.*)$") {
-                    return constant(true);
-                }
-                let path = match text.strip_prefix('=') {
-                    Some(path) => ForeignPattern::Exact(path.to_owned()),
-                    None => ForeignPattern::Expression(expression(&format!("{flag}{text}"))?),
-                };
-                let tests = match is_negated {
-                    true => Tests { excluded: vec![path], ..Tests::default() },
-                    false => Tests { paths: vec![path], ..Tests::default() },
-                };
-                return one(tests);
-            }
-            _ => {}
-        }
-        let sign = if is_negated { "!" } else { "" };
-        let not = if is_negated { "not " } else { "" };
-        let variable = variable.ok_or_else(|| format!("`%{{{name}}}` cannot be a condition"))?;
-        let (property, value) = match name {
-            "REQUEST_METHOD" => {
-                let methods = text.trim_start_matches(['^', '=', '(']).trim_end_matches(['$', ')']);
-                let methods: Vec<&str> = methods.split('|').collect();
-                if !methods.iter().all(|method| method.bytes().all(|byte| byte.is_ascii_alphabetic())) {
-                    return Err("methods must be names".to_owned());
-                }
-                ("method", format!("{sign}{}", methods.join(" ").to_ascii_uppercase()))
-            }
-            "QUERY_STRING" => {
-                let text = if text.is_empty() { "^$" } else { text };
-                ("query", format!("{sign}~{}", expression(&format!("{flag}{text}"))?))
-            }
-            name => {
-                let field = match name {
-                    "HTTP_USER_AGENT" => "User-Agent",
-                    "HTTP_REFERER" => "Referer",
-                    "HTTP_COOKIE" => "Cookie",
-                    "HTTP_HOST" | "SERVER_NAME" => "Host",
-                    "HTTP_ACCEPT" => "Accept",
-                    name => match name.strip_prefix("HTTP:") {
-                        Some(field) => field,
-                        None => return Err(format!("`%{{{name}}}` cannot be a condition")),
-                    },
-                };
-                if text.is_empty() || text == "^$" {
-                    ("field", format!("{}{field}", if is_negated { "" } else { "!" }))
-                } else if let Some(value) = text.strip_prefix('=') {
-                    ("field", format!("{sign}{field}: {value}"))
-                } else {
-                    ("field", format!("{sign}{field}: ~{}", expression(&format!("{flag}{text}"))?))
-                }
-            }
-        };
-        let when = match text {
-            "" | "^$" => format!("{not}{variable} == ''"),
-            text => match text.strip_prefix('=') {
-                Some(other) => format!("{not}{variable} == {}", quoted(other.trim_matches('"'))),
-                None => format!("{not}{variable} matches {}", quoted(&expression(&format!("{flag}{text}"))?)),
-            },
-        };
-        one(Tests { properties: vec![PropertyCondition { name: property, value, when }], ..Tests::default() })
     }
 }
 
-fn with_properties(node: KdlNode, tests: &Tests) -> KdlNode {
-    let node = tests.properties.iter().fold(node, |node, one| node.property(one.name, &one.value));
-    if tests.whens.is_empty() { node } else { node.property("when", tests.whens.join(" and ")) }
-}
-
-/// The name of a server variable in conditions; `None` if it has none.
-fn expression_variable(name: &str) -> Option<String> {
-    Some(match name {
-        "REQUEST_URI" => "path".to_owned(),
-        "HTTP_HOST" | "SERVER_NAME" => "host".to_owned(),
-        "QUERY_STRING" => "query".to_owned(),
-        "REQUEST_METHOD" => "method".to_owned(),
-        "REMOTE_ADDR" => "client".to_owned(),
-        "HTTP_USER_AGENT" => "request.header.User-Agent".to_owned(),
-        "HTTP_REFERER" => "request.header.Referer".to_owned(),
-        "HTTP_COOKIE" => "request.header.Cookie".to_owned(),
-        "HTTP_ACCEPT" => "request.header.Accept".to_owned(),
-        name => format!("request.header.{}", name.strip_prefix("HTTP:")?),
-    })
-}
-
-/// The condition that a path matches a pattern.
-fn path_matches(pattern: &ForeignPattern) -> String {
-    format!("path matches '{}'", pattern.expression().replace('\'', "''"))
-}
-
-/// Returns `true` if an expression has a group whose match can be named.
-fn has_group(text: &str) -> bool {
-    text.match_indices('(').any(|(at, _)| !text[at + 1..].starts_with('?') && !text[..at].ends_with('\\'))
-}
-
-/// Conditions that both hold.
-fn both(one: &Tests, other: &Tests) -> Result<Tests, String> {
-    let mut result = one.clone();
-    for property in &other.properties {
-        if result.properties.contains(property) {
-            continue;
-        }
-        // A line has one property of each name.
-        match result.properties.iter().any(|one| one.name == property.name) {
-            true => result.whens.push(property.when.clone()),
-            false => result.properties.push(property.clone()),
-        }
+/// Value of a variable that common rules set to the path of their directory, by comparing the path with its rest:
+/// `RewriteCond %{REQUEST_URI}::$0 ^(/.+)/(.*)::\2$` and `RewriteRule .* - [E=BASE:%1]`.
+fn base_of(condition: &Directive, value: &str) -> Option<String> {
+    let group: usize = value.strip_prefix('%')?.parse().ok()?;
+    let subject = condition.first().replace("%{REQUEST_URI}", "/x").replace("$0", "x").replace("$1", "x");
+    if subject.contains(['%', '$']) || condition.first() == subject {
+        return None;
     }
-    result.paths = match (one.paths.as_slice(), other.paths.as_slice()) {
-        ([], paths) | (paths, []) => paths.to_vec(),
-        (paths, others) => {
-            let any: Vec<String> = others.iter().map(path_matches).collect();
-            result.whens.push(format!("({})", any.join(" or ")));
-            paths.to_vec()
-        }
-    };
-    // Groups are those of the last condition.
-    result.whens.extend(other.whens.iter().cloned());
-    result.excluded.extend(other.excluded.iter().cloned());
-    result.is_missing |= other.is_missing;
-    result.is_no_directory |= other.is_no_directory;
-    result.is_existing |= other.is_existing;
-    result.is_never |= other.is_never;
-    if !other.groups.is_empty() {
-        result.groups.clone_from(&other.groups);
-    }
-    Ok(result)
+    // The text to which it refers is the rest of the path.
+    let text = condition.argument(1).replace(r"\1", "x").replace(r"\2", "x");
+    let expression = regex::Regex::new(&text).ok()?;
+    let found = expression.captures(&subject).and_then(|found| found.get(group).map(|group| group.as_str().to_owned()));
+    Some(found.unwrap_or_default())
 }
 
 /// Placeholder of a server variable.
@@ -744,9 +659,7 @@ fn variable(name: &str) -> Result<&'static str, String> {
         "HTTP_HOST" | "SERVER_NAME" => "{host}",
         "REQUEST_URI" => "{path}",
         "QUERY_STRING" => "{query}",
-        // Variables that common rules set to the path of the directory and to the scheme.
-        "ENV:BASE" => "",
-        "REQUEST_SCHEME" | "ENV:PROTO" => "{scheme}",
+        "REQUEST_SCHEME" => "{scheme}",
         _ => return Err(format!("`%{{{name}}}` has no counterpart here")),
     })
 }

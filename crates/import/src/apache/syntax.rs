@@ -282,8 +282,7 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportErr
             continue;
         }
         let section = line.strip_prefix('<');
-        let words = words(section.map_or(line, |rest| rest.trim_end().trim_end_matches('>')))
-            .ok_or_else(|| wrong(number, "a quotation mark is not closed".to_owned()))?;
+        let words = words(section.map_or(line, |rest| rest.trim_end().trim_end_matches('>')));
         let Some((name, arguments)) = words.split_first() else { continue };
         let directive =
             Directive { name: name.clone(), arguments: arguments.to_vec(), block: None, place, had_variables: false };
@@ -303,17 +302,18 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportErr
     }
 }
 
-/// Words of a line; `None` if a quotation mark is not closed.
-fn words(line: &str) -> Option<Vec<String>> {
+/// Words of a line. A text whose quotation mark is not closed ends with the line.
+fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut characters = line.chars().peekable();
     loop {
         while characters.next_if(|c| c.is_whitespace()).is_some() {}
-        let Some(first) = characters.next() else { return Some(words) };
+        let Some(first) = characters.next() else { return words };
         let mut word = String::new();
         if matches!(first, '"' | '\'') {
             loop {
-                match characters.next()? {
+                let Some(next) = characters.next() else { break };
+                match next {
                     '\\' => match characters.next_if(|next| *next == first || *next == '\\') {
                         // A backslash before another one stays for the expression.
                         Some('\\') => word.push_str(r"\\"),

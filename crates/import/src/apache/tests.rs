@@ -232,11 +232,10 @@ fn errors_have_their_line() {
     };
     check("<Directory /a>\n", "httpd.conf:1: `<Directory>` is not closed");
     check("<A>\n</B>", "httpd.conf:2: `</B>` closes `<A>`");
-    check("ServerName \"a", "httpd.conf:1: a quotation mark is not closed");
 }
 
 #[test]
-fn directories_with_unread_rules_are_closed() {
+fn rules_of_directories_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     std::fs::create_dir_all(root.join("private/deep")).unwrap();
@@ -247,17 +246,153 @@ fn directories_with_unread_rules_are_closed() {
         let body = format!("<Directory {root}>\nAllowOverride {allow}\nRequire all granted\n</Directory>");
         translated(&format!("<VirtualHost *:80>\nServerName a.de\nDocumentRoot {root}\n{body}\n</VirtualHost>"), None)
     };
+    let denied =
+        |lines: &[String]| -> Vec<String> { lines.iter().filter(|line| line.starts_with("deny")).cloned().collect() };
     let (lines, remarks) = site("All", root);
-    let denied: Vec<_> = lines.iter().filter(|line| line.starts_with("deny")).collect();
-    assert_eq!(denied, ["deny all path=\"/private/*\""], "{lines:#?}");
+    assert_eq!(denied(&lines), ["deny all path=\"/private/*\""], "{lines:#?}");
+    assert!(remarks.is_empty(), "{remarks:?}");
+    // Some rules would not hold.
+    let (lines, remarks) = site("FileInfo", root);
+    assert_eq!(denied(&lines), ["deny all path=\"/private/*\""], "{lines:#?}");
     let file = root.join("private/.htaccess");
     assert!(remarks.iter().any(|remark| remark.contains(file.to_str().unwrap())), "{remarks:?}");
     let (lines, remarks) = site("None", root);
-    assert!(!lines.iter().any(|line| line.starts_with("deny")), "{lines:#?}");
+    assert!(denied(&lines).is_empty(), "{lines:#?}");
     assert!(!remarks.iter().any(|remark| remark.contains("htaccess")), "{remarks:?}");
     let (_, remarks) = site("AuthConfig", &root.join("absent"));
     assert!(remarks.iter().any(|remark| remark.contains("were not looked for")), "{remarks:?}");
+    // A file that cannot be read closes its directory.
+    std::fs::write(root.join("private/.htaccess"), "<Files a>").unwrap();
+    assert_eq!(denied(&site("All", root).0), ["deny all path=\"/private/*\""]);
     // The whole site.
     std::fs::write(root.join(".htaccess"), "Require all denied").unwrap();
     assert!(site("All", root).0.contains(&"deny all".to_owned()));
+}
+
+/// Rules below a `.htaccess` file were ignored, which was more open.
+#[test]
+fn rules_below_a_htaccess_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let file = root.join(".htaccess");
+    std::fs::create_dir_all(root.join("webroot")).unwrap();
+    let rules = "RewriteEngine on\nRewriteRule ^$ webroot/ [L]\nRewriteRule (.*) webroot/$1 [L]";
+    std::fs::write(&file, rules).unwrap();
+    let inner = "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ index.php [L]\n\
+                 <Files x>\nRequire all denied\n</Files>";
+    std::fs::write(root.join("webroot/.htaccess"), inner).unwrap();
+    let (lines, remarks) = translated(rules, Some(&file));
+    for expect in [
+        "deny all path=\"~^/webroot(?:/.*)?(?:/x(?:/.*)?$)\"",
+        "rewrite \"~^/$\" \"/webroot/\" when=\"not path starts-with '/webroot/'\"",
+        "rewrite \"*\" \"/webroot{path}\" when=\"not path starts-with '/webroot/'\"",
+        "rewrite \"~^/webroot/\" \"/webroot/index.php\" missing=on",
+    ] {
+        assert!(lines.iter().any(|line| line == expect), "{expect}\n{lines:#?}\n{remarks:#?}");
+    }
+}
+
+/// Issue 23: conditions of Apache that were lost, or rejected all paths.
+#[test]
+fn conditions_are_translated() {
+    let check = |body: &str, expect: &[&str]| {
+        let text = format!("<VirtualHost *:80>\nServerName a.de\nDocumentRoot /srv\n{body}\n</VirtualHost>");
+        let (lines, remarks) = translated(&text, None);
+        let lines = lines.strip_suffix(&["}".to_owned()]).unwrap();
+        assert_eq!(lines[4..], *expect, "{body}\n{remarks:#?}");
+    };
+    check(
+        "<If \"%{REQUEST_URI} =~ m#/login$#\">\nHeader set A b\n</If>\n<Else>\nHeader set A c\n</Else>",
+        &[
+            "response-header \"A\" \"b\" when=\"path matches '/login$'\"",
+            "response-header \"A\" \"c\" when=\"not (path matches '/login$')\"",
+        ],
+    );
+    check(
+        "SetEnvIf Origin : cors\nHeader set A b env=cors\nHeader set C d env=!cors\nHeader set E f env=other",
+        &[
+            "response-header \"A\" \"b\" when=\"request.header.Origin matches ':'\"",
+            "response-header \"C\" \"d\" when=\"not (request.header.Origin matches ':')\"",
+        ],
+    );
+    check(
+        "<If \"req('Host') != 'a.de'\">\nRedirect / http://a.de/\n</If>",
+        &["redirect \"*\" \"http://a.de{path}{query}\" status=302 when=\"not (request.header.Host == 'a.de')\""],
+    );
+    check(
+        "<If \"%{HTTP_USER_AGENT} == 'Bad'\">\nRequire all denied\n</If>",
+        &["deny all when=\"request.header.User-Agent == 'Bad'\""],
+    );
+    check("<If \"osname() == 'x'\">\nRequire all denied\n</If>", &["deny all"]);
+    check("<If \"osname() == 'x'\">\nHeader set A b\n</If>\n<Else>\nHeader set A c\n</Else>", &[]);
+    check(
+        "SetEnvIf Referer a\\.de own\n<Files *.gif>\nRequire env own\n</Files>",
+        &[
+            "allow all path=#\"~\\.gif(?:/.*)?$\"# when=#\"request.header.Referer matches 'a\\.de'\"#",
+            "deny all path=#\"~\\.gif(?:/.*)?$\"#",
+        ],
+    );
+    check(
+        "BrowserMatch Bad away\n<Location /x/>\n<RequireAll>\nRequire all granted\nRequire not env away\n\
+         </RequireAll>\n</Location>",
+        &["allow all path=\"/x/*\" when=\"not (request.header.User-Agent matches 'Bad')\"", "deny all path=\"/x/*\""],
+    );
+    // Nothing here sets the variable, or something sets it for other paths only.
+    check("<Location /x/>\nRequire env a\n</Location>", &["deny all path=\"/x/*\""]);
+    check(
+        "<Location /y/>\nSetEnvIf Host . a\n</Location>\n<Location /x/>\nRequire env a\n</Location>",
+        &["deny all path=\"/x/*\""],
+    );
+    check(
+        "<Location /x/>\nRequire expr %{REQUEST_METHOD} == 'GET'\n</Location>",
+        &["allow all path=\"/x/*\" when=\"method == 'GET'\"", "deny all path=\"/x/*\""],
+    );
+}
+
+/// Issue 23: idioms of frameworks whose paths were rejected.
+#[test]
+fn idioms_of_frameworks_are_translated() {
+    let check = |rules: &str, expect: &[&str]| {
+        let (lines, remarks) = translated(&format!("RewriteEngine On\n{rules}"), Some(Path::new("/srv/.htaccess")));
+        for expect in expect {
+            assert!(lines.iter().any(|line| line == expect), "{rules}\n{lines:#?}\n{remarks:#?}");
+        }
+        assert!(!lines.iter().any(|line| line == "deny all"), "{rules}\n{lines:#?}");
+    };
+    check("RewriteRule ^w$ %{DOCUMENT_ROOT}/w/index.php [L]", &["rewrite \"~^/w$\" \"/w/index.php\""]);
+    check("RewriteRule . - [E=BASE_OF:/]\nRewriteRule ^x$ %{ENV:BASE_OF}y [L]", &["rewrite \"~^/x$\" \"/y\""]);
+    check(
+        "RewriteCond $0#%{REQUEST_URI} ([^#]*)#(.*)\\1$\nRewriteRule ^.*$ - [E=CWD:%2]\n\
+         RewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\n\
+         RewriteRule ^.*$ %{ENV:CWD}index.php [L]",
+        &["fallback \"/index.php\""],
+    );
+    check(
+        "RewriteCond %{REQUEST_METHOD} ^TRAC[EK]\nRewriteRule .* - [L,R=405]",
+        &["deny all when=\"method matches '^TRAC[EK]'\" status=405"],
+    );
+    check(
+        "RewriteCond %{REQUEST_FILENAME} !\\.(css|js)$\nRewriteRule . index.php [PT]",
+        &["rewrite \"*\" \"/index.php\" when=#\"not path matches '\\.(css|js)$'\"#"],
+    );
+    check(
+        "RewriteCond %{REQUEST_FILENAME} !-d\nRewriteCond %{REQUEST_URI} (.+)/$\nRewriteRule ^ %1 [L,R=301]",
+        &["redirect \"*\" \"/{match.1}{query}\" status=301 when=\"path matches '^/(.*)/$'\" missing=on"],
+    );
+    check(
+        "RewriteCond %{REQUEST_URI} ^(.*)?/(install\\.php)\nRewriteRule ^ %1/core/%2 [L,R=301]",
+        &[
+            r#####"redirect "*" "/{match.1}core/{match.2}{query}" status=301 when=#"path matches '^/((?:.*/)?)(install\.php)'"#"#####,
+        ],
+    );
+    check(
+        "RewriteRule ^static/ - [L]\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ index.php [L]",
+        &["rewrite \"*\" \"/index.php\" when=\"not (path matches '^/static/')\" missing=on"],
+    );
+    check("RewriteRule !^api/ index.html [L]", &["rewrite \"*\" \"/index.html\" when=\"not path matches '^/api/'\""]);
+    check(
+        "RewriteCond %{HTTP:Upgrade} =websocket\nRewriteRule (.*) ws://127.0.0.1:1/socket/$1 [P]\n\
+         RewriteCond %{HTTP:Upgrade} !=websocket\nRewriteRule (.*) http://127.0.0.1:1/$1 [P]",
+        &["rewrite \"~^/(.*)$\" \"/socket/{1}\" field=\"Upgrade: websocket\""],
+    );
 }
