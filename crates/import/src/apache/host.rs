@@ -316,7 +316,7 @@ impl<'a> HostSource<'a> {
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
         let indexes = if takes_directories { Vec::new() } else { self.indexes(sections) };
         self.aliases(mounts, parts, notes);
-        self.upstreams(root, parts, notes);
+        self.upstreams(root, sections, parts, notes);
         if let Some(directive) = inner_scripts {
             let why = "PHP runs inside Apache; start PHP-FPM, and set its socket in `fastcgi`";
             notes.left(directive, why);
@@ -336,12 +336,6 @@ impl<'a> HostSource<'a> {
                         notes.needless(directive, "`ScriptAlias` runs them");
                     } else if is(directive, "sethandler") {
                         proxy::handler(directive, patterns, (root, &indexes, script.as_deref()), parts, notes);
-                    } else if is(directive, "proxypass") {
-                        let own = section.block.iter().rfind(|child| is(child, "proxypreservehost"));
-                        let own = own.map(|directive| directive.first().eq_ignore_ascii_case("on"));
-                        let preserves_host = own.unwrap_or_else(|| self.is_on("proxypreservehost"));
-                        let options = ProxyOptions { preserves_host };
-                        proxy::pass(directive, Some(patterns), options, Some(root), parts, notes);
                     }
                 }
             }
@@ -473,19 +467,33 @@ impl<'a> HostSource<'a> {
         }
     }
 
-    fn upstreams(&self, root: &str, parts: &mut SiteParts, notes: &mut Notes) {
+    /// `ProxyPass` of sections, the last of which counts, and then of the host.
+    fn upstreams(&self, root: &str, sections: &[ApacheSection<'a>], parts: &mut SiteParts, notes: &mut Notes) {
         let is_forwarded = parts.last.is_some();
-        let options = ProxyOptions { preserves_host: self.is_on("proxypreservehost") };
-        for block in self.blocks.iter().rev() {
-            for directive in *block {
-                match directive.name.to_ascii_lowercase().as_str() {
-                    "proxypass" | "proxypassmatch" if is_forwarded => {
-                        notes.needless(directive, "a rewrite forwards all paths before");
-                    }
-                    "proxypass" => proxy::pass(directive, None, options, Some(root), parts, notes),
-                    "proxypassmatch" => proxy::pass_match(directive, options, root, parts, notes),
-                    _ => {}
-                }
+        let preserves_host = self.is_on("proxypreservehost");
+        let is_pass = |directive: &Directive| is(directive, "proxypass") || is(directive, "proxypassmatch");
+        let blocks = sections.iter().map(|section| section.block).chain(self.blocks.iter().copied());
+        if is_forwarded {
+            for directive in blocks.flatten().filter(|directive| is_pass(directive)) {
+                notes.needless(directive, "a rewrite forwards all paths before");
+            }
+            return;
+        }
+        for section in sections.iter().rev() {
+            let Ok(patterns) = &section.patterns else { continue };
+            let own = section.block.iter().rfind(|child| is(child, "proxypreservehost"));
+            let own = own.map(|directive| directive.first().eq_ignore_ascii_case("on"));
+            let options = ProxyOptions { preserves_host: own.unwrap_or(preserves_host) };
+            for directive in section.block.iter().filter(|child| is(child, "proxypass")) {
+                proxy::pass(directive, Some(patterns), options, Some(root), parts, notes);
+            }
+        }
+        let options = ProxyOptions { preserves_host };
+        for directive in self.blocks.iter().rev().copied().flatten() {
+            match directive.name.to_ascii_lowercase().as_str() {
+                "proxypass" => proxy::pass(directive, None, options, Some(root), parts, notes),
+                "proxypassmatch" => proxy::pass_match(directive, options, root, parts, notes),
+                _ => {}
             }
         }
     }

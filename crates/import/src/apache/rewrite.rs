@@ -131,6 +131,10 @@ impl RewriteRule<'_> {
             .collect()
     }
 
+    pub(super) fn is_of_host(&self) -> bool {
+        self.base.is_none()
+    }
+
     pub(super) fn target_text(&self) -> &str {
         self.directive.argument(1)
     }

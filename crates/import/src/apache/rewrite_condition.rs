@@ -89,6 +89,10 @@ impl RewriteRule<'_> {
             {
                 return Err(format!("`{subject}` cannot be a condition"));
             }
+            // No file is known before the directories of a host.
+            if self.is_of_host() && matches!(subject, "%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}") {
+                return constant(false);
+            }
             let is_other = !subject.ends_with('}') || subject.contains('$');
             if is_other {
                 return Err(format!("`{subject}` is another file"));

@@ -349,6 +349,33 @@ fn conditions_are_translated() {
     );
 }
 
+/// Upstreams of sections come before those of a host, and the last section counts.
+#[test]
+fn sections_choose_upstreams() {
+    let check = |body: &str, expect: &[&str]| {
+        let text = format!("<VirtualHost *:80>\nServerName a.de\nDocumentRoot /srv\n{body}\n</VirtualHost>");
+        let (lines, remarks) = translated(&text, None);
+        let is_handler = |line: &&String| ["forward", "files", "respond"].iter().any(|name| line.starts_with(name));
+        let found: Vec<&String> = lines.iter().filter(is_handler).collect();
+        assert_eq!(found, expect, "{body}\n{remarks:#?}");
+    };
+    let open = "<Location /a/>\nProxyPass http://b/\n</Location>";
+    let closed = [
+        "files \"/a/i/*\" root=\"/srv\"",
+        "respond \"/a/i/*\" 404",
+        "files \"/a/i\" root=\"/srv\"",
+        "respond \"/a/i\" 404",
+    ];
+    let forward = "forward \"http://b\" path=\"/a/*\" {";
+    check(&format!("{open}\n<Location /a/i>\nProxyPass !\n</Location>"), &[&closed[..], &[forward]].concat());
+    check(&format!("ProxyPass /a/i !\n{open}"), &[&[forward], &closed[..]].concat());
+    // No file is known before the directories of a host.
+    check(
+        "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^/(.*) http://b/$1 [P]\nProxyPass /x !",
+        &["forward \"http://b\" {"],
+    );
+}
+
 /// Issue 23: idioms of frameworks whose paths were rejected.
 #[test]
 fn idioms_of_frameworks_are_translated() {
