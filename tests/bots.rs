@@ -548,5 +548,9 @@ fn wrong_files_are_errors() {
         let output = crate::support::tailcoat().arg("check").arg("-c").arg(&config).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         assert!(!output.status.success() && said.contains(expect), "{option}: {said}");
+        // The caret is at the file of a crawler, not at the block.
+        let column = std::fs::read_to_string(&config).unwrap().lines().find_map(|line| line.find("\"A\" ranges="));
+        let is_placed = |at: usize| said.contains(&format!(":{}]", at + "\"A\" ".len() + 1));
+        assert!(column.is_none_or(is_placed), "{option}: {said}");
     }
 }

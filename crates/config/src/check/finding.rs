@@ -47,6 +47,8 @@ pub(crate) enum RulePart {
     ResponseField(usize),
     CanonicalHost,
     Bots,
+    /// Crawler of `bots`, or its file.
+    Crawler(usize),
 }
 
 /// Finding about a part of a model.

@@ -46,7 +46,7 @@ pub(super) fn check_own_rules(owner: RulesOwner, rules: &RulesConfig, findings: 
         findings.push(finding.help("to remove it, write `server-tokens off` in `server`"));
     }
     if let Some(Some(bots)) = &rules.bots {
-        check_bots(bots, part(RulePart::Bots), findings);
+        check_bots(bots, part, findings);
     }
 }
 

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::bots::read_bots;
 use super::caching::read_caching;
 use super::expressions::ExpressionsDraft;
 use super::reuse::{DEPTH_MAX, SnippetTable, canonical, expand, source_of};
@@ -156,8 +155,7 @@ impl ConfigDraft {
                 OptionSetter::Block(OptionContext::Map) => self.expressions.read_map(source, &setting, diagnostics),
                 OptionSetter::Secret => self.expressions.read_secret(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Bots) => {
-                    self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
-                    self.rules.place_bots(source, &setting);
+                    self.rules.add_bots(source, &setting, diagnostics);
                 }
                 OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 OptionSetter::Files(set) => self.files.push((set, setting.values)),
@@ -506,8 +504,7 @@ impl SiteDraft {
                 OptionSetter::Block(OptionContext::Ftp) => self.read_ftp(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Files) => self.read_files(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Bots) => {
-                    self.rules.rules.bots = Some(read_bots(source, &setting, diagnostics));
-                    self.rules.place_bots(source, &setting);
+                    self.rules.add_bots(source, &setting, diagnostics);
                 }
                 _ => {}
             }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Setting;
+use super::bots::read_bots;
 use crate::check::finding::RulePart;
 use crate::diagnostic::{ConfigFinding, ConfigSource, Diagnostics};
 use crate::model::rules::RulesConfig;
@@ -32,6 +33,7 @@ pub(crate) struct RulePositions {
     response_fields: Vec<RulePosition>,
     canonical_host: Option<RulePosition>,
     bots: Option<RulePosition>,
+    crawlers: Vec<RulePosition>,
 }
 
 impl RulesDraft {
@@ -75,9 +77,17 @@ impl RulesDraft {
         rules.filter_map(|(rule, place)| Some((&rule.auth.as_ref()?.forward.upstream, place)))
     }
 
-    /// Notes the place of the block `bots`.
-    pub(crate) fn place_bots(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>) {
-        self.positions.bots = Some((source.clone(), setting.span.clone()));
+    /// Reads the block `bots`, and notes its place.
+    pub(crate) fn add_bots(
+        &mut self,
+        source: &Arc<ConfigSource>,
+        setting: &Setting<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let position = (source.clone(), setting.span.clone());
+        self.positions.crawlers.clear();
+        self.rules.bots = Some(read_bots(&position, setting, &mut self.positions.crawlers, diagnostics));
+        self.positions.bots = Some(position);
     }
 }
 
@@ -95,6 +105,7 @@ impl RulePositions {
             RulePart::ResponseField(index) => self.response_fields.get(index),
             RulePart::CanonicalHost => self.canonical_host.as_ref(),
             RulePart::Bots => self.bots.as_ref(),
+            RulePart::Crawler(index) => self.crawlers.get(index).or(self.bots.as_ref()),
         }
     }
 }
