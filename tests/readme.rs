@@ -49,6 +49,7 @@ fn the_configuration_is_right() {
     let file = directory.path().join("tailcoat.kdl");
     // The log directory must exist before the server starts.
     let text = block("kdl").replace("/var/log/tailcoat", directory.path().to_str().expect("UTF-8"));
+    let text = text.replace("/srv/www", directory.path().to_str().expect("UTF-8"));
     std::fs::write(&file, text).expect("it can be written");
     let output = tailcoat().arg("check").arg("-c").arg(&file).output().expect("the built binary starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

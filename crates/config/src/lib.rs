@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use check::directory::is_roots_alone;
+pub use check::probe::{NameLookup, UnresolvedName};
 pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity, printable};
 pub use manual::{default_config, manual, reference, reference_of, schema, search};
 pub use model::*;
@@ -95,6 +96,15 @@ pub struct CheckedConfig {
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file(path: &Path) -> io::Result<CheckedConfig> {
+    check_with(path, Probe::Content)
+}
+
+/// Reads and checks a configuration file for other machines: content and passwords that this one lacks are warnings.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file_for_others(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, Probe::Nothing)
 }
 
@@ -143,6 +153,15 @@ pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, Probe::Start)
 }
 
+/// Checks a configuration like [`check_file_to_run`], and looks up names of upstreams' servers.
+///
+/// # Errors
+///
+/// If the file cannot be read. All other problems are in the diagnostics.
+pub fn check_file_with_names(path: &Path, look_up: &NameLookup<'_>) -> io::Result<CheckedConfig> {
+    check_with(path, Probe::StartWithNames(look_up))
+}
+
 /// Checks a configuration file like [`check_file`], as the user of the running server: files that this user may not
 /// open are errors.
 ///
@@ -173,7 +192,7 @@ pub fn explain_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> (CheckedCo
     (CheckedConfig { config, diagnostics }, places)
 }
 
-fn check_with(path: &Path, probe: Probe) -> io::Result<CheckedConfig> {
+fn check_with(path: &Path, probe: Probe<'_>) -> io::Result<CheckedConfig> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
@@ -185,7 +204,7 @@ pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> CheckedConfi
     check(name, bytes, directory, Probe::Nothing)
 }
 
-fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: Probe) -> CheckedConfig {
+fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: Probe<'_>) -> CheckedConfig {
     let mut diagnostics = Diagnostics::default();
     let config = check_noting(name, bytes, directory, probe, &mut diagnostics);
     CheckedConfig { config, diagnostics }
@@ -195,7 +214,7 @@ fn check_noting(
     name: &str,
     bytes: Vec<u8>,
     directory: &Path,
-    probe: Probe,
+    probe: Probe<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Config> {
     let source = text::to_source(name, bytes, directory, diagnostics);
@@ -345,7 +364,7 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     Err(diagnostics)
 }
 
-fn check_source(source: &Arc<ConfigSource>, probe: Probe, diagnostics: &mut Diagnostics) -> Option<Config> {
+fn check_source(source: &Arc<ConfigSource>, probe: Probe<'_>, diagnostics: &mut Diagnostics) -> Option<Config> {
     let document = text::parse_document(source, diagnostics)?;
     let mut draft = ConfigDraft::default();
     draft.read(source, &document, diagnostics);

@@ -63,12 +63,14 @@ pub(crate) struct ModelFinding {
     pub(crate) related: Option<(ModelPart, &'static str)>,
     /// True if the process lacks the permission for a file.
     pub(crate) is_denied: bool,
+    /// True for a warning that is an error on the machine that the configuration is for: content or passwords are missing.
+    pub(crate) is_absent: bool,
 }
 
 impl ModelFinding {
     pub(crate) fn error(part: ModelPart, message: impl Into<String>, label: &'static str) -> Self {
         let (severity, message) = (Severity::Error, message.into());
-        Self { part, severity, message, label, help: None, related: None, is_denied: false }
+        Self { part, severity, message, label, help: None, related: None, is_denied: false, is_absent: false }
     }
 
     pub(crate) fn warning(part: ModelPart, message: impl Into<String>, label: &'static str) -> Self {
@@ -82,6 +84,11 @@ impl ModelFinding {
 
     pub(crate) fn denied(mut self, is_denied: bool) -> Self {
         self.is_denied = is_denied;
+        self
+    }
+
+    pub(crate) fn absent(mut self, is_absent: bool) -> Self {
+        self.is_absent = is_absent;
         self
     }
 

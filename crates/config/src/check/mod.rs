@@ -678,7 +678,7 @@ fn is_maintenance(route: &RouteConfig) -> bool {
     matches!(&route.handler, HandlerConfig::Respond(respond) if route.path == PathPattern::Any && is_unavailable(respond))
 }
 
-/// A root that isn't there is a warning: it may come later, and it must not keep the other sites from starting.
+/// A root that is not there is absent, unless its path depends on the host: directories of hosts may come later.
 fn check_files(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
     for (index, route) in site.config.routes.iter().enumerate() {
         let HandlerConfig::Files(files) = &route.handler else { continue };
@@ -689,8 +689,12 @@ fn check_files(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
             Err(error) => (format!("the root {}: {}", directory.display(), describe_io(&error)), is_denied(&error)),
         };
         let finding = ModelFinding::warning(site.route(index), message, "in here").denied(is_denied);
-        let finding = if is_denied { finding } else { finding.help("create the directory, or correct its path") };
-        findings.push(finding);
+        if is_denied {
+            findings.push(finding);
+            continue;
+        }
+        let help = format!("create the directory: `mkdir -p {}`, or correct its path", directory.display());
+        findings.push(finding.absent(files.root.pieces.len() == 1).help(help));
     }
 }
 

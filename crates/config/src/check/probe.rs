@@ -1,10 +1,10 @@
 //! Checks of resources that `run` will open, without creating any, beyond those of other checks. `run` itself does not
 //! need them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 
 use rustix::fs::{Access, access};
@@ -18,21 +18,45 @@ use crate::model::{Config, Listen};
 use crate::regular_file::is_denied;
 
 /// Resources that a configuration is checked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// None.
+#[derive(Clone, Copy)]
+pub(crate) enum Probe<'a> {
+    /// None: the configuration may be for another machine.
     Nothing,
+    /// Content and passwords, which are used on this machine.
+    Content,
     /// Resources that a start needs. One that may not be opened may be another user's, as whom the server will run.
     Start,
+    /// Resources of `Start`, and addresses of upstreams' names.
+    StartWithNames(&'a NameLookup<'a>),
     /// Resources that the user of the running server must be able to open.
     RunningUser,
 }
 
+/// Looks up names of upstreams' servers, and returns those that have no address.
+pub type NameLookup<'a> = dyn Fn(Vec<String>) -> Vec<UnresolvedName> + 'a;
+
+/// Name of a server that has no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnresolvedName {
+    /// The name.
+    pub name: String,
+    /// Reason of the resolver.
+    pub reason: String,
+}
+
 /// Notes what would keep the server from starting.
-pub(crate) fn probe(config: &Config, probe: Probe, findings: &mut Vec<ModelFinding>) {
-    if probe == Probe::Nothing {
+pub(crate) fn probe(config: &Config, probe: Probe<'_>, findings: &mut Vec<ModelFinding>) {
+    if matches!(probe, Probe::Nothing) {
         return;
     }
+    findings.iter_mut().filter(|finding| finding.is_absent).for_each(|finding| finding.severity = Severity::Error);
+    if matches!(probe, Probe::Content) {
+        return;
+    }
+    if let Probe::StartWithNames(look_up) = probe {
+        check_names(config, look_up, findings);
+    }
+    let may_be_another_users = !matches!(probe, Probe::RunningUser);
     let mut note = |part: ModelPart, what: String, path: Option<&Path>, result: io::Result<()>| {
         let Err(error) = result else { return };
         let is_denied = is_denied(&error);
@@ -40,7 +64,7 @@ pub(crate) fn probe(config: &Config, probe: Probe, findings: &mut Vec<ModelFindi
         let directory =
             path.and_then(Path::parent).filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
         findings.push(match directory {
-            _ if is_denied && probe == Probe::Start => ModelFinding {
+            _ if is_denied && may_be_another_users => ModelFinding {
                 severity: Severity::Warning,
                 ..finding.help("the server's user must be able to open it")
             },
@@ -67,6 +91,35 @@ pub(crate) fn probe(config: &Config, probe: Probe, findings: &mut Vec<ModelFindi
         for listen in site.config.listen.iter().filter(|listen| is_ftp || seen.insert(*listen)) {
             let path = if let Listen::Unix(path, _) = listen { Some(path.as_path()) } else { None };
             note(part, listen.to_string(), path.filter(|_| !is_ftp), can_be_bound(listen));
+        }
+    }
+}
+
+/// Warns about servers whose names have no address now. They may get one later: the server looks them up again.
+fn check_names(config: &Config, look_up: &NameLookup<'_>, findings: &mut Vec<ModelFinding>) {
+    let mut names: Vec<(usize, &str)> = Vec::new();
+    for (index, upstream) in config.upstreams.iter().enumerate() {
+        for server in &upstream.servers {
+            let is_known = |host: &str| host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+            if let Some(host) = server.address.host().filter(|host| !is_known(host) && !names.contains(&(index, host)))
+            {
+                names.push((index, host));
+            }
+        }
+    }
+    if names.is_empty() {
+        return;
+    }
+    let all: BTreeSet<String> = names.iter().map(|(_, name)| (*name).to_owned()).collect();
+    for UnresolvedName { name, reason } in look_up(all.into_iter().collect()) {
+        for (index, _) in names.iter().filter(|(_, other)| *other == name) {
+            let message = format!("the name `{name}` does not resolve: {reason}");
+            let finding = ModelFinding::warning(ModelPart::Upstream(*index), message, "in here");
+            findings.push(
+                finding.help(
+                    "correct the name, or add it to DNS or /etc/hosts; requests get status 502 until it resolves",
+                ),
+            );
         }
     }
 }

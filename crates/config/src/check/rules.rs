@@ -95,7 +95,6 @@ fn check_login(rule: &ForwardAuthRule, part: ModelPart, findings: &mut Vec<Model
 
 fn check_passwords(rule: &PasswordRule, part: ModelPart, findings: &mut Vec<ModelFinding>) {
     let Some(file) = &rule.file else { return };
-    // The file may appear later, like a root; until then, no user can log in.
     let read = PasswordFile::read(file);
     let is_denied = read.as_ref().is_err_and(is_denied);
     let is_missing = read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
@@ -110,8 +109,8 @@ fn check_passwords(rule: &PasswordRule, part: ModelPart, findings: &mut Vec<Mode
         }
     };
     for problem in problems {
-        let finding = ModelFinding::warning(part, problem, "in this file").denied(is_denied);
-        let help = format!("create the file: `htpasswd -B -c {} NAME`; until then, no user can log in", file.display());
+        let finding = ModelFinding::warning(part, problem, "in this file").denied(is_denied).absent(is_missing);
+        let help = format!("create the file: `htpasswd -B -c {} NAME`", file.display());
         findings.push(if is_missing { finding.help(help) } else { finding });
     }
 }

@@ -166,6 +166,16 @@ pub enum UpstreamServerAddress {
     Unix(PathBuf),
 }
 
+impl UpstreamServerAddress {
+    /// Name or IP address (IPv6 in brackets); `None` for a unix socket.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp(host, _) | Self::Http2(host, _) | Self::Tls(host, _) | Self::OtherTcp(host, _) => Some(host),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 /// Load balancing method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {

@@ -15,7 +15,8 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
     doc: "Directory of the files. `{host}` stands for the request's host and `{host:1}` for its first letter. \
           With them one site serves many hosts: `\"/srv/{host:1}/{host:2}/{host}\"`. `strip-www=on` removes a \
           leading `www.` from the host first; `strip-suffix=\".example.net\"` removes that ending. Symbolic \
-          links that lead out of the directory are not followed, unless `symlinks` allows them.",
+          links that lead out of the directory are not followed, unless `symlinks` allows them. The server does not \
+          start without the directory, unless its path depends on the host.",
     example: r#"root "/srv/{host}" strip-www=on strip-suffix=".example.net""#,
     known_as: KnownAs {
         nginx: &["alias", "root"],

@@ -359,7 +359,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
               `USER:HASH` for each user, as `htpasswd -B` and `tailcoat hash-password --user` write it. Hashes are \
               bcrypt, SHA-256 crypt, SHA-512 crypt or Argon2. Weak hashes of older files work with a warning: apr1 and \
-              `{SHA}`. Hashes that take more than some seconds are rejected. The file is read again when it changes. The first \
+              `{SHA}`. Hashes that take more than some seconds are rejected. The file is read again when it changes; the \
+              server does not start without it. The first \
               `basic-auth` that matches a path counts; `off` as the file means that no password is needed. Browsers \
               show the `realm`. Handlers get the field `Authorization` only with `pass-credentials=on`. With \
               `satisfy=\"any\"`, an address or a password is enough. A client that an `allow` for the path lets in \

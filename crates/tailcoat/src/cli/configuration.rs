@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rustix::process::geteuid;
 
-use super::{EXIT_CONFIG, fail, print, start};
+use super::{EXIT_CONFIG, fail, names, print, start};
 use crate::config::{self, CheckedConfig, ConfigOrigin, Diagnostics, FileStates, ProgramUser};
 use crate::confinement;
 use crate::server::Handover;
@@ -50,9 +50,13 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
 }
 
 /// `check`: all that is wrong with a configuration file.
-pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
+pub(super) fn check(file: Option<PathBuf>, json: bool, is_offline: bool) -> ExitCode {
     let file = file.unwrap_or_else(|| config::DEFAULT_PATH.into());
-    let mut checked = match load(&file, config::check_file_to_run) {
+    let check = |file: &Path| match is_offline {
+        true => config::check_file_to_run(file),
+        false => config::check_file_with_names(file, &names::look_up),
+    };
+    let mut checked = match load(&file, check) {
         Ok(checked) => checked,
         Err(code) => return code,
     };

@@ -76,7 +76,7 @@ impl ServerSocket {
                 Err(code)
             }
             // A configuration with such errors names no socket, so its errors are printed here.
-            Err(_) => Err(configuration::check(Some(file), false)),
+            Err(_) => Err(configuration::check(Some(file), false, true)),
         }
     }
 }

@@ -21,6 +21,7 @@ mod local_certificate;
 mod log;
 #[cfg(feature = "modules")]
 mod module;
+mod names;
 mod pages;
 mod reload;
 mod rollout;
@@ -135,6 +136,7 @@ Examples:
 Examples:
   tailcoat check
   tailcoat check site.kdl
+  tailcoat check --offline site.kdl
   tailcoat check --json -c - < site.kdl")]
     Check {
         #[command(flatten)]
@@ -145,6 +147,9 @@ Examples:
         /// Print the results as JSON, for editors
         #[arg(long)]
         json: bool,
+        /// Do not look up names of upstreams
+        #[arg(long)]
+        offline: bool,
     },
     /// Format configuration files, and replace old option names; comments stay
     Fmt(format::Format),
@@ -257,13 +262,15 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let of_top = arguments.config;
     match arguments.command {
-        _ if arguments.test => configuration::check(of_top, false),
+        _ if arguments.test => configuration::check(of_top, false, false),
         None => configuration::run(of_top, false, None),
         Some(CliCommand::Serve(serve)) => serve.run(),
         Some(CliCommand::Run { file, path, watch, user }) => {
             configuration::run(path.or(file.config).or(of_top), watch, user)
         }
-        Some(CliCommand::Check { file, path, json }) => configuration::check(path.or(file.config).or(of_top), json),
+        Some(CliCommand::Check { file, path, json, offline }) => {
+            configuration::check(path.or(file.config).or(of_top), json, offline)
+        }
         Some(CliCommand::Fmt(format)) => format.run(),
         #[cfg(feature = "import")]
         Some(CliCommand::Import(import)) => import.run(),

@@ -103,7 +103,7 @@ impl Settings {
 fn read(file: &Path) -> Result<String, ExitCode> {
     let failed = |error: &dyn std::fmt::Display| fail(format_args!("{}: {error}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-    let checked = config::check_file(file).map_err(|error| failed(&error))?;
+    let checked = config::check_file_for_others(file).map_err(|error| failed(&error))?;
     if checked.config.is_none() {
         eprint!("{}", checked.diagnostics.to_text(false));
         return Err(ExitCode::from(EXIT_CONFIG));
