@@ -38,7 +38,7 @@ pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
     parameters: &[one("prefix", ValueKind::PathPrefix)],
     doc: "Prefix removed from a path before its file is looked up. With `files \"/downloads/*\"` and the root \
           `/srv/dl`, `/downloads/a` is the file `/srv/dl/downloads/a`. With `strip-prefix \"/downloads\"`, it is \
-          `/srv/dl/a`.",
+          `/srv/dl/a`. Letter case does not matter.",
     example: r#"strip-prefix "/downloads""#,
     known_as: KnownAs::NONE.nginx(&["alias"]).apache(&["Alias"]).caddy(&["handle_path", "uri"]),
     set: OptionSetter::Files(|files, values| files.strip_prefix = values.text("prefix").unwrap_or_default()),

@@ -144,7 +144,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "strip-prefix",
         parameters: &[one("prefix", ValueKind::PathPrefix)],
         doc: "Prefix removed from the path before the request is forwarded. With `\"/app\"`, the upstream gets `/a` \
-              when the client requests `/app/a`. Links in responses are not changed.",
+              when the client requests `/app/a`. Links in responses are not changed. Letter case does not matter.",
         example: r#"strip-prefix "/app""#,
         known_as: KnownAs {
             nginx: &["proxy_pass", "rewrite"],

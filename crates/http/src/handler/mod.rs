@@ -83,16 +83,28 @@ pub fn add_error_page(response: &mut BuiltResponse, format: PageFormat) {
 /// Redirects to the same path with a slash, so that relative links in the directory's page resolve within it. The
 /// path is normalised: it begins with a single slash, and so never names another host.
 fn redirect_to_directory(routed: &Routed<'_>) -> Response {
-    let mut location = Vec::with_capacity(routed.path.len() + 16);
-    path::encode(routed.path, &mut location);
+    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
+    response.fields.push("Location", directory_url(routed.path, routed.query));
+    Response::Built(response)
+}
+
+/// Path without a prefix, in upper or lower case: the pattern of the handler has decided about that already.
+#[inline]
+pub(crate) fn without_prefix<'p>(path: &'p [u8], prefix: &str) -> Option<&'p [u8]> {
+    let (start, rest) = path.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix.as_bytes()).then_some(rest)
+}
+
+/// Target of a redirect to a path with a slash.
+pub(crate) fn directory_url(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    let mut location = Vec::with_capacity(path.len() + 16);
+    path::encode(path, &mut location);
     location.push(b'/');
-    if let Some(query) = routed.query {
+    if let Some(query) = query {
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    let mut response = BuiltResponse::new(Status::MOVED_PERMANENTLY);
-    response.fields.push("Location", location);
-    Response::Built(response)
+    location
 }
 
 /// Delayed outcome. It owns what it needs of the request, and runs on the worker's thread.

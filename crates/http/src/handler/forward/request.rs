@@ -9,7 +9,7 @@ use wire::http::{FieldSpan, Fields, KnownField, Method, Version, path, push_deci
 
 use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_via};
 use crate::config::{ClientFields, ForwardConfig, ForwardHost};
-use crate::handler::Routed;
+use crate::handler::{Routed, without_prefix};
 
 /// Head of a request, and the facts needed to read its response.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) ->
     if strip_prefix.is_empty() {
         return guarded_target(raw);
     }
-    let rest = routed.path.strip_prefix(strip_prefix.as_bytes()).unwrap_or(routed.path);
+    let rest = without_prefix(routed.path, strip_prefix).unwrap_or(routed.path);
     let mut target = Vec::with_capacity(raw.len() + 1);
     if !rest.starts_with(b"/") {
         target.push(b'/');

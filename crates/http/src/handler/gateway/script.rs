@@ -16,7 +16,7 @@ use wire::http::Status;
 use crate::config::{GatewayConfig, PathPattern};
 use crate::handler::static_file::hidden_part;
 use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
-use crate::handler::{FileRejection, Routed};
+use crate::handler::{FileRejection, Routed, without_prefix};
 use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError};
 
 /// Most parts of a path that are tried as scripts. Real scripts are never that deep. Each part costs a lookup and an
@@ -224,7 +224,7 @@ impl Scripts {
     }
 
     fn script(&self, root: &OpenedRoot, name: &[u8], path_info: &[u8]) -> Script {
-        let below = name.strip_prefix(self.tree.config.strip_prefix.as_bytes()).unwrap_or(name);
+        let below = without_prefix(name, &self.tree.config.strip_prefix).unwrap_or(name);
         let root = root.path.as_os_str().as_bytes();
         let root = root.strip_suffix(b"/").unwrap_or(root);
         Script { name: name.to_vec(), path_info: path_info.to_vec(), file: [root, below].concat(), root: root.to_vec() }
@@ -253,8 +253,7 @@ impl Scripts {
         path: &[u8],
         routed: &Routed<'_>,
     ) -> Result<ScriptEntry, ScriptLookup> {
-        let below =
-            path.strip_prefix(self.tree.config.strip_prefix.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+        let below = without_prefix(path, &self.tree.config.strip_prefix).and_then(|rest| rest.strip_prefix(b"/"));
         match below {
             Some(below) if hidden_part(path, false).is_none() => self.look_up_below(root, below, routed).await,
             _ => Ok(ScriptEntry::Nothing),
