@@ -313,6 +313,16 @@ impl StaticFileInner {
                     false => FileStep::Make(cached, coding),
                 }
             }
+            // Without index files, a directory is like a missing file.
+            Ok(FoundFile::Directory)
+                if may_fall_back
+                    && self.tree.files.fallback.is_some()
+                    && self.tree.files.index.is_empty()
+                    && !self.tree.files.browse =>
+            {
+                self.guarded_fallback(routed)
+                    .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))
+            }
             Ok(FoundFile::Directory) if routed.has_next => FileStep::LookInside,
             Ok(FoundFile::Directory) => FileStep::Done(HandlerOutcome::Ready(redirect_to_directory(routed))),
             Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.browse => FileStep::List,
