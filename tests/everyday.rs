@@ -231,4 +231,66 @@ fn home_pages_of_users() {
         assert_eq!(response.split(' ').nth(1), Some(status), "{path}: {response}");
         assert!(response.ends_with(content) && !response.contains("secret\n"), "{path}: {response}");
     }
+    // A directory redirects to the path that clients know.
+    let response = get(&server, "h", "/~ann/photos?a=b");
+    assert!(response.contains("\r\nLocation: /~ann/photos/?a=b\r\n"), "{response}");
+}
+
+/// Without index files, a directory is like a missing file, as in `try_files $uri /index.html`.
+#[test]
+fn a_fallback_for_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("sub")).unwrap();
+    std::fs::write(directory.path().join("sub/index.html"), "of sub").unwrap();
+    std::fs::write(directory.path().join("index.html"), "of all").unwrap();
+    let root = directory.path().display();
+    for (index, of_sub) in [("index", ["200", "of all"]), ("", ["301", ""])] {
+        let options = format!("root \"{root}\"\n{index}\nfallback \"/index.html\"");
+        let server = TestServer::run(&format!("site {{\nlisten \"127.0.0.1:0\"\n{options}\n}}\n"));
+        for (path, [status, content]) in [("/", ["200", "of all"]), ("/none", ["200", "of all"]), ("/sub", of_sub)] {
+            let response = get(&server, "h", path);
+            assert_eq!(response.split(' ').nth(1), Some(status), "{path}: {response}");
+            assert!(response.ends_with(content), "{path}: {response}");
+        }
+        let expect = if index.is_empty() { "of sub" } else { "of all" };
+        assert!(get(&server, "h", "/sub/").ends_with(expect));
+    }
+}
+
+/// The pattern of a handler decides about letter case, not the prefix that it removes.
+#[test]
+fn a_prefix_in_any_case() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a"), "file a").unwrap();
+    let root = directory.path().display();
+    let files = |pattern: &str| format!("files \"{pattern}\" root=\"{root}\" {{\nstrip-prefix \"/dl\"\n}}");
+    let server = TestServer::run(&format!(
+        "site {{\nlisten \"127.0.0.1:0\"\n{}\n}}\nsite \"exact\" {{\nlisten \"127.0.0.1:0\"\n{}\n}}\n",
+        files("~(?i)^/dl/"),
+        files("/dl/*")
+    ));
+    for (host, path, status) in [
+        ("h", "/dl/a", "200"),
+        ("h", "/DL/a", "200"),
+        ("h", "/DL/A", "404"),
+        ("exact", "/dl/a", "200"),
+        ("exact", "/DL/a", "404"),
+    ] {
+        let response = get(&server, host, path);
+        assert_eq!(response.split(' ').nth(1), Some(status), "{host} {path}: {response}");
+    }
+}
+
+/// A rewrite to a directory of another name redirects to the directory itself, because the client's path is a page.
+#[test]
+fn a_rewrite_to_another_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("new/b")).unwrap();
+    let root = directory.path().display();
+    let rules = "rewrite \"/old/*\" \"/new/{rest}\"\nrewrite \"/page\" \"/new/b\"";
+    let server = TestServer::run(&format!("site {{\nlisten \"127.0.0.1:0\"\nroot \"{root}\"\n{rules}\n}}\n"));
+    for (path, location) in [("/old/b", "/old/b/"), ("/page", "/new/b/"), ("/new", "/new/")] {
+        let response = get(&server, "h", path);
+        assert!(response.contains(&format!("\r\nLocation: {location}\r\n")), "{path}: {response}");
+    }
 }

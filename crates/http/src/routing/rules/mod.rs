@@ -32,6 +32,25 @@ mod rate_table;
 mod rewrites;
 mod shared;
 mod target;
+/// A redirect to a directory of a rewritten path, with the path of the client if that names the same directory: the
+/// client need not know where a rewrite leads.
+fn with_asked_directory(mut response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
+    let Some(target) = passage.state().targets.last() else { return response };
+    let name = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+    if let Response::Built(built) = &mut response
+        && built.status == Status::MOVED_PERMANENTLY
+        && built.forwarded.is_none()
+        && name(&target.path) == name(routed.path)
+        && built
+            .fields
+            .get("Location")
+            .is_some_and(|location| location == directory_url(&target.path, target.query.as_deref()))
+    {
+        built.fields.set("Location", directory_url(routed.path, routed.query));
+    }
+    response
+}
+
 #[cfg(test)]
 pub(super) mod tests;
 mod trusted_proxies;
@@ -67,7 +86,9 @@ pub use self::shared::{AllRules, SharedRules, SharedTables};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
 use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
-use crate::handler::{Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed};
+use crate::handler::{
+    Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed, directory_url,
+};
 use crate::known_clients::{Bans, ClaimFuture};
 use crate::log::LogClient;
 use crate::metrics::Limit;
@@ -357,6 +378,7 @@ impl Rules {
             // A visitor may get a challenge, too, so that it does not count.
             auto_bans.count(&response, &passage.paths(routed), routed, &passage.visit, &self.bans);
         }
+        let response = with_asked_directory(response, passage, routed);
         let of_tls = self.shared.https().response_field(routed);
         let cors = self.shared.rules().cors.as_ref();
         if self.response_fields.is_empty() && of_tls.is_none() && cors.is_none() && passage.state().cookies.is_empty() {
