@@ -98,7 +98,7 @@ fn the_server_gets_the_request_without_content() {
     let request = "POST //a/../b?c=d%20e HTTP/1.1\r\nHost: app.example.com:8080\r\nCookie: session=anna\r\n\
                    Content-Type: text/plain\r\nContent-Length: 3\r\nIf-None-Match: \"a\"\r\nRange: bytes=0-1\r\n\
                    X-Forwarded-Uri: /open\r\nX_Forwarded_Uri: /open\r\nX-Original-URL: http://other/\r\n\
-                   X-Forwarded-Method: GET\r\nX-Forwarded-For: 192.0.2.1\r\nConnection: close, X-Forwarded-Uri\r\n\r\nabc";
+                   X-Forwarded-Method: GET\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\nConnection: close, X-Forwarded-Uri\r\n\r\nabc";
     assert!(ask(&server, request).starts_with("HTTP/1.1 200"));
     let heads = portal.heads();
     let head = heads[0].as_str();
@@ -110,6 +110,7 @@ fn the_server_gets_the_request_without_content() {
         ("x-forwarded-host", "app.example.com:8080"),
         ("x-forwarded-uri", "/b?c=d%20e"),
         ("x-forwarded-for", "127.0.0.1"),
+        ("x-real-ip", "127.0.0.1"),
         ("x-original-method", "POST"),
         ("x-original-url", "http://app.example.com:8080/b?c=d%20e"),
         ("x-original-uri", "/b?c=d%20e"),

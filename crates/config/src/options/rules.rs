@@ -448,7 +448,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
         doc: "Asks an authentication server about each request for these paths (forward authentication), such as \
               Authelia, Authentik or oauth2-proxy. It gets a GET request for `uri` (default `/`) with the header \
               fields of the client, but no body. `X-Forwarded-Method`, `X-Forwarded-Proto`, `X-Forwarded-Host`, \
-              `X-Forwarded-Uri` and `X-Forwarded-For` describe the client's request. So do `X-Original-Method`, \
+              `X-Forwarded-Uri`, `X-Forwarded-For` and `X-Real-IP` describe the client's request. So do `X-Original-Method`, \
               `X-Original-URL` and `X-Original-URI`. A 2xx response permits the request. Redirects and 4xx \
               responses go to the client, with all their fields, and their body up to 64 KiB. Any other response is a 502, and none \
               within `timeout` (default 10 s) a 504. `copy-headers` names fields of a 2xx response that the request \

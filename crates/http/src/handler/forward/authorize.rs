@@ -280,6 +280,12 @@ fn description(routed: &Routed<'_>, has_content: bool) -> Fields {
     let method = routed.request.method_name();
     fields.push("X-Forwarded-Method", method);
     fields.push("X-Forwarded-Uri", &*target);
+    // For oauth2-proxy, which takes the client's address from it.
+    let client = match routed.client {
+        LogClient::Ip(address) => address.ip().to_canonical().to_string(),
+        LogClient::Unix => String::new(),
+    };
+    fields.push("X-Real-IP", client);
     fields.push("X-Original-Method", method);
     fields.push("X-Original-URI", &*target);
     fields.push_with("X-Original-URL", |url| {
