@@ -538,6 +538,9 @@ fn no_store_costs_nothing() {
         if has_store {
             eventually("it has written its record", || instances(&operated).len() == 1);
         }
+        // Said once, because a directory that is not mounted would be created silently.
+        let said = operated.file("errors.log").matches("directory of the store was missing or empty").count();
+        assert_eq!(said, usize::from(has_store));
         let server: &TestServer = &operated.server;
         let threads = server.thread_names();
         assert!(threads.iter().any(|name| name.starts_with("worker")), "{threads:?}");

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, spawn};
 use super::assembly::{Assembly, Lasting};
 use super::fleet::{FleetHandle, FleetParts, RolloutOrder, RolloutResults, SharedChange};
 use crate::acme;
+use crate::config::StorePlace;
 use crate::control::{ControlOrder, ControlReply, ControlReport};
 use crate::known_clients::{self, Kept};
 use crate::log::event;
@@ -132,6 +133,15 @@ impl Keepers {
             observer: Arc::clone(&lasting.observer),
             log: lasting.server_log.clone(),
         };
+        if let Some(StorePlace::Directory(directory)) = &store.place
+            && std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
+        {
+            let directory = directory.display();
+            lasting.server_log.warn(
+                event("directory of the store was missing or empty", &[("directory", &directory)]),
+                "if other instances use it, check that it is mounted here",
+            );
+        }
         match FleetHandle::start(store, keeps_cursor, parts) {
             Ok(fleet) => {
                 share(&fleet, assembly, lasting);
