@@ -616,8 +616,13 @@ fn is_listener(words: &[(String, String)], port: u16) -> bool {
     let port = port.to_string();
     words.iter().any(|(before, word)| {
         (matches!(before.as_str(), "listen" | "virtualhost") && word.rsplit(':').next() == Some(port.as_str()))
-            || (before.is_empty() && *word == format!(":{port}"))
+            || (before.is_empty() && is_address(word, &port))
     })
+}
+
+/// Returns `true` for an address of a Caddyfile with this port: `:8080`, `a.example:8080,`.
+fn is_address(word: &str, port: &str) -> bool {
+    word.trim_end_matches(',').rsplit_once(':').is_some_and(|(_, found)| found == port)
 }
 
 fn is_name(text: &str) -> bool {
