@@ -58,6 +58,18 @@ impl ForeignPattern {
         if expression.starts_with("(?i)") { self.clone() } else { Self::Expression(format!("(?i){expression}")) }
     }
 
+    /// Pattern of these paths in upper and lower case, unless it is an expression or has no letters.
+    pub(crate) fn fixed_without_case(&self) -> Self {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Suffix(text)
+                if text.bytes().any(|byte| byte.is_ascii_alphabetic()) =>
+            {
+                self.without_case()
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// Common prefix of all its paths.
     pub(crate) fn head(&self) -> String {
         match self {

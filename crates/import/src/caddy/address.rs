@@ -51,7 +51,12 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
     }
     let mut nodes = Vec::new();
     for (listeners, names) in groups {
-        let named = hosts_of_matchers(&site.directives);
+        let mut named = hosts_of_matchers(&site.directives);
+        if uses_labels(&site.directives) {
+            named.extend(names.iter().filter(|name| !name.is_empty() && !name.contains('*')).cloned());
+            let mut seen = BTreeSet::new();
+            named.retain(|host| seen.insert(host.clone()));
+        }
         // A site with matchers of hosts is translated for each host: there, the matcher is always or never true.
         let mut own: Vec<(Vec<String>, Option<String>)> = Vec::new();
         for host in &named {
@@ -135,6 +140,12 @@ fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
         return Err("a name must be fixed".to_owned());
     }
     Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), listener })
+}
+
+/// Returns `true` if a directive uses labels of the host.
+fn uses_labels(directives: &[Directive]) -> bool {
+    let has_labels = |word: &String| word.contains("{labels.") || word.contains("{http.request.host.labels.");
+    directives.iter().any(|directive| directive.arguments.iter().any(has_labels) || uses_labels(directive.children()))
 }
 
 /// Hosts that matchers of a block name.

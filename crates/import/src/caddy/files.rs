@@ -1,6 +1,6 @@
 //! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
 
-use super::matcher::with_tests;
+use super::matcher::{of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::proxy;
 use super::site::{CaddySiteParts, Reach, Scope};
@@ -15,6 +15,8 @@ use crate::pattern::ForeignPattern;
 pub(super) struct CaddyTries {
     /// Path of the last file.
     pub(super) fallback: Option<String>,
+    /// True if directories are tried, too.
+    has_directories: bool,
 }
 
 /// `try_files`: a rewrite to the first file that exists.
@@ -30,6 +32,9 @@ pub(super) fn try_files(
     if reach.tests != scope.tests || reach.is_missing {
         return site.parts.close(directive, &reach.paths, "`try_files` has no conditions except the path", notes);
     }
+    let is_directory =
+        |tried: &String| matches!(tried.as_str(), "{path}/" | "{path}/index.html" | "{path}/index.php" | "{uri}/");
+    scope.tries.has_directories = first.iter().any(is_directory);
     for tried in first {
         match tried.as_str() {
             "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php" | "{http.request.uri.path}" | "{uri}" => {}
@@ -64,7 +69,7 @@ pub(super) fn try_files(
                 scope.tries.fallback = Some(path);
                 return;
             }
-            for pattern in reach.paths.iter().filter_map(ForeignPattern::text) {
+            for pattern in routed(&reach.paths).iter().filter_map(ForeignPattern::text) {
                 let node = KdlNode::with("rewrite", pattern).text(&path).word_property("missing", "on");
                 site.parts.redirects.push(node);
             }
@@ -100,13 +105,17 @@ pub(super) fn file_server(
             _ => site.parts.close(child, &reach.paths, "there is no counterpart", notes),
         }
     }
+    // A directory that is not tried is a missing file.
+    if scope.tries.fallback.is_some() && !scope.tries.has_directories && options.is_empty() {
+        index.clear();
+    }
     let index = index.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
     if options.iter().all(|node| node.name() != "index") {
         options.push(index);
     }
     let root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
     for (paths, root) in &scope.roots {
-        for pattern in paths.iter().filter_map(ForeignPattern::text) {
+        for pattern in routed(paths).iter().filter_map(ForeignPattern::text) {
             let files = KdlNode::with("files", &pattern).property("root", root).block(options.clone());
             site.parts.handlers.push(files);
             site.parts.handlers.push(KdlNode::with("respond", pattern).word(404));
@@ -137,7 +146,7 @@ pub(super) fn file_server(
 fn patterns(paths: &[ForeignPattern]) -> Vec<String> {
     match paths {
         [] => vec!["*".to_owned()],
-        paths => paths.iter().map(|path| path.text().unwrap_or_else(|| "*".to_owned())).collect(),
+        paths => routed(paths).iter().map(|path| path.text().unwrap_or_else(|| "*".to_owned())).collect(),
     }
 }
 
@@ -247,7 +256,10 @@ pub(super) fn php(
         let suffix = ForeignPattern::Suffix(extension.clone());
         let targets: Vec<Option<ForeignPattern>> = match reach.paths.as_slice() {
             [] => vec![Some(suffix.clone())],
-            paths => paths.iter().map(|path| path.and(&suffix).ok().flatten()).collect(),
+            paths => {
+                let and = |path: &ForeignPattern| Some(of_fixed(&[path, &suffix], path.and(&suffix).ok().flatten()?));
+                paths.iter().map(and).collect()
+            }
         };
         for target in targets {
             let Some(text) = target.and_then(|target| target.text()) else {

@@ -188,9 +188,14 @@ pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
+/// Patterns for a route. Caddy ignores the case of paths, except of expressions.
+pub(super) fn routed(patterns: &[ForeignPattern]) -> Vec<ForeignPattern> {
+    patterns.iter().map(ForeignPattern::fixed_without_case).collect()
+}
+
 /// A condition on the path.
 pub(super) fn path_condition(pattern: &ForeignPattern) -> String {
-    match pattern {
+    match &pattern.fixed_without_case() {
         ForeignPattern::Exact(path) => format!("path == {}", quoted(path)),
         ForeignPattern::Prefix(prefix) => format!("path starts-with {}", quoted(prefix)),
         ForeignPattern::Suffix(suffix) => format!("path ends-with {}", quoted(suffix)),
@@ -213,7 +218,7 @@ pub(super) fn with_tests(node: KdlNode, tests: &[String]) -> KdlNode {
 pub(super) fn joined(one: &[ForeignPattern], other: &[ForeignPattern]) -> Result<Vec<ForeignPattern>, String> {
     let mut all: Vec<ForeignPattern> = Vec::new();
     for (one, other) in one.iter().flat_map(|one| other.iter().map(move |other| (one, other))) {
-        if let Some(pattern) = one.and(other)?
+        if let Some(pattern) = one.and(other)?.map(|pattern| of_fixed(&[one, other], pattern))
             && !all.contains(&pattern)
         {
             all.push(pattern);
@@ -222,17 +227,28 @@ pub(super) fn joined(one: &[ForeignPattern], other: &[ForeignPattern]) -> Result
     Ok(all)
 }
 
-/// A path matcher of Caddy.
+/// A pattern made of others: an expression that none of them is ignores case.
+pub(super) fn of_fixed(parts: &[&ForeignPattern], pattern: ForeignPattern) -> ForeignPattern {
+    let is_expression = |part: &ForeignPattern| matches!(part, ForeignPattern::Expression(_));
+    match is_expression(&pattern) && !parts.iter().any(|part| is_expression(part)) {
+        true => pattern.without_case(),
+        false => pattern,
+    }
+}
+
+/// A path matcher of Caddy, in lower case: [`routed`] ignores case.
 pub(super) fn path(text: &str) -> ForeignPattern {
+    let text = text.to_ascii_lowercase();
+    let text = text.as_str();
     let middle = text.trim_start_matches('*').trim_end_matches('*');
     if middle.contains('*') || middle.contains('?') || middle.contains('[') {
         // A star inside a path matches no slash.
         let parts = text.split('*').map(|part| regex::escape(part).replace(r"\?", "[^/]"));
-        return ForeignPattern::Expression(format!("^{}$", parts.collect::<Vec<_>>().join("[^/]*")));
+        return ForeignPattern::Expression(format!("(?i)^{}$", parts.collect::<Vec<_>>().join("[^/]*")));
     }
     match (text.starts_with('*'), text.ends_with('*')) {
         (_, true) if middle.is_empty() => ForeignPattern::Prefix("/".to_owned()),
-        (true, true) => ForeignPattern::Expression(regex::escape(middle)),
+        (true, true) => ForeignPattern::Expression(format!("(?i){}", regex::escape(middle))),
         (true, false) => ForeignPattern::Suffix(middle.to_owned()),
         (false, true) => ForeignPattern::Prefix(middle.to_owned()),
         (false, false) => ForeignPattern::Exact(text.to_owned()),

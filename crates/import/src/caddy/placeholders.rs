@@ -54,6 +54,11 @@ fn push_literal(text: &str, within: TextPlace, result: &mut String) {
 }
 
 fn placeholder(name: &str, within: TextPlace, host: Option<&str>) -> Option<String> {
+    if let Some(number) = name.strip_prefix("labels.").or(name.strip_prefix("http.request.host.labels.")) {
+        // Labels count from the end of the host.
+        let host = host.filter(|host| !host.contains(['*', '\u{1}']))?;
+        return host.split('.').rev().nth(number.parse().ok()?).map(str::to_owned);
+    }
     if within == TextPlace::Fixed {
         return match name {
             "host" | "http.request.host" => host.map(str::to_owned),
@@ -119,5 +124,8 @@ mod tests {
         check("{http.request.header.X-A}", TextPlace::Field, Ok("{request.header.X-A}"));
         check("a {b c} d", TextPlace::Field, Ok("a {{b c}} d"));
         check("{system.hostname}", TextPlace::Field, Err("system.hostname"));
+        check("{labels.0}", TextPlace::Target, Err("labels.0"));
+        let found = text("https://{labels.1}.{labels.0}{uri}", TextPlace::Target, Some("www.a.de"));
+        assert_eq!(found.as_deref(), Ok("https://a.de{path}{query}"));
     }
 }

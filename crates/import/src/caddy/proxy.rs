@@ -1,6 +1,6 @@
 //! `reverse_proxy` and `forward_auth`.
 
-use super::matcher::with_tests;
+use super::matcher::{routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::rules::{add_auth, field_lines};
 use super::site::{CaddySiteParts, Reach, Scope};
@@ -187,7 +187,7 @@ pub(super) fn reverse_proxy(
         }
         return true;
     }
-    site.parts.handlers.extend(for_each(&reach.paths, |pattern| {
+    site.parts.handlers.extend(for_each(&routed(&reach.paths), |pattern| {
         let node = KdlNode::with("forward", &to).property("path", pattern.as_deref().unwrap_or("*"));
         with_tests(node, &reach.tests).block(options.clone())
     }));
@@ -379,6 +379,7 @@ pub(super) fn forward_auth(
     // The first of several reasons.
     let mut refusal: Option<String> = None;
     let mut host = None;
+    let mut login = None;
     for child in directive.children() {
         let refused = match child.name.as_str() {
             "uri" => {
@@ -397,6 +398,7 @@ pub(super) fn forward_auth(
                 host = child.arguments.get(1).cloned();
                 None
             }
+            "header_up" if is_of_client(child) => None,
             // The field may choose a rule of that server.
             "header_up" => Some("the authentication server gets the client's fields only".to_owned()),
             "transport" => transport(child, &mut upstream, &mut Vec::new(), notes).err(),
@@ -404,6 +406,14 @@ pub(super) fn forward_auth(
                 notes.left(child, "`trusted-proxies` of `server` applies to all sites");
                 None
             }
+            "handle_response" => match login_of(site, directive, child) {
+                Ok(page) => {
+                    login = Some(page);
+                    None
+                }
+                Err(why) => Some(why),
+            },
+            name if name.starts_with('@') => None,
             name => Some(format!("`{name}` has no counterpart")),
         };
         refusal = refusal.or(refused);
@@ -423,6 +433,9 @@ pub(super) fn forward_auth(
         if !fields.is_empty() {
             node = node.property("copy-headers", fields.join(" "));
         }
+        if let Some(login) = &login {
+            node = node.property("login", login);
+        }
         match host.as_deref() {
             Some(host) if host.starts_with("{upstream") || host.contains("upstream.hostport") => {
                 node.word_property("host", "upstream")
@@ -432,4 +445,93 @@ pub(super) fn forward_auth(
     };
     let key = format!("{to} {}", uri.as_deref().unwrap_or_default());
     add_auth(site, "forward-auth", directive, &key, reach, scope, make, notes);
+}
+
+/// Returns `true` for a field that servers of `forward-auth` get without being told.
+fn is_of_client(directive: &Directive) -> bool {
+    let value = directive.arguments.get(1).map_or("", String::as_str);
+    match directive.first().to_ascii_lowercase().as_str() {
+        "x-real-ip" | "x-forwarded-for" => {
+            matches!(value, "{remote_host}" | "{http.request.remote.host}" | "{client_ip}" | "{http.vars.client_ip}")
+        }
+        "x-forwarded-method" | "x-original-method" => matches!(value, "{method}" | "{http.request.method}"),
+        "x-forwarded-uri" | "x-original-uri" => matches!(value, "{uri}" | "{http.request.uri}"),
+        "x-forwarded-proto" => matches!(value, "{scheme}" | "{http.request.scheme}"),
+        "x-forwarded-host" => matches!(value, "{host}" | "{http.request.host}" | "{hostport}"),
+        _ => false,
+    }
+}
+
+/// Page to which a `handle_response` redirects clients without a session.
+fn login_of(site: &CaddySiteParts<'_, '_>, directive: &Directive, response: &Directive) -> Result<String, String> {
+    let matcher =
+        directive.children().iter().find(|child| child.name == response.first() && child.name.starts_with('@'));
+    let is_of_401 = match matcher {
+        Some(matcher) if matcher.block.is_none() => matcher.arguments == ["status", "401"],
+        Some(matcher) => {
+            matches!(matcher.children(), [one] if one.name == "status" && one.arguments == ["401"])
+        }
+        None => false,
+    };
+    let why = "`handle_response` only redirects responses with status 401";
+    let [redirect] = response.children() else { return Err(why.to_owned()) };
+    let target = match redirect.arguments.as_slice() {
+        [target] => target,
+        [first, target] if first == "*" => target,
+        [target, status] | [_, target, status] if matches!(status.as_str(), "302" | "temporary" | "303") => target,
+        _ => return Err(why.to_owned()),
+    };
+    if !is_of_401 || redirect.name != "redir" || target.starts_with('@') {
+        return Err(why.to_owned());
+    }
+    placeholders::text(target, TextPlace::Target, site.host.as_deref())
+}
+
+/// The `forward_auth` that a `reverse_proxy` is written out of: it asks a server with GET, and goes on if that permits.
+pub(super) fn written_out(directive: &Directive) -> Option<Directive> {
+    let mut uri = None;
+    let mut copies = Vec::new();
+    let mut rest = Vec::new();
+    let mut is_get = false;
+    let mut is_handled = false;
+    for child in directive.children() {
+        match child.name.as_str() {
+            "method" if child.first().eq_ignore_ascii_case("GET") => is_get = true,
+            "rewrite" => uri = Some(child.arguments.last()?.clone()),
+            "header_up" if is_of_client(child) => {}
+            name if name.starts_with('@') => {
+                if child.arguments != ["status", "2xx"] {
+                    return None;
+                }
+            }
+            "handle_response" => {
+                is_handled = child.first().starts_with('@');
+                for inner in child.children() {
+                    let [name, value] = inner.arguments.as_slice() else { return None };
+                    let from = value.strip_prefix("{http.reverse_proxy.header.")?.strip_suffix('}')?;
+                    if inner.name != "request_header" {
+                        return None;
+                    }
+                    copies.push(if from.eq_ignore_ascii_case(name) {
+                        from.to_owned()
+                    } else {
+                        format!("{from}>{name}")
+                    });
+                }
+            }
+            _ => rest.push(child.clone()),
+        }
+    }
+    let uri = uri.filter(|uri| is_get && is_handled && uri.starts_with('/') && !uri.contains('{'))?;
+    let line = |name: &str, arguments: Vec<String>| Directive {
+        name: name.to_owned(),
+        arguments,
+        block: None,
+        ..directive.clone()
+    };
+    rest.push(line("uri", vec![uri]));
+    if !copies.is_empty() {
+        rest.push(line("copy_headers", copies));
+    }
+    Some(Directive { name: "forward_auth".to_owned(), block: Some(rest), ..directive.clone() })
 }

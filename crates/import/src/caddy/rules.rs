@@ -1,9 +1,9 @@
 //! Directives that apply before handlers, and fixed responses.
 
-use super::matcher::with_tests;
+use super::matcher::{routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::site::{CaddySiteParts, Reach, Scope};
-use super::{files, proxy};
+use super::{files, matcher, proxy};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -36,7 +36,7 @@ pub(super) fn translate(
                 site.parts.others.retain(|node| node.name() != "access-log");
                 site.parts.others.push(KdlNode::new("access-log").word("off"));
             } else {
-                site.parts.others.extend(for_each(&reach.paths, |pattern| on_path("log-skip", pattern)));
+                site.parts.others.extend(for_each(&routed(&reach.paths), |pattern| on_path("log-skip", pattern)));
             }
         }
         "handle_errors" => error_pages(site, directive, notes),
@@ -86,7 +86,7 @@ fn add_redirects(
     make: impl Fn(Option<String>) -> KdlNode,
 ) {
     let tests = reach.tests_of_rule(scope);
-    site.parts.redirects.extend(for_each(&reach.paths, |pattern| {
+    site.parts.redirects.extend(for_each(&routed(&reach.paths), |pattern| {
         let node = with_tests(make(pattern), &tests);
         if reach.is_missing { node.word_property("missing", "on") } else { node }
     }));
@@ -109,7 +109,7 @@ fn redirect(
         },
     };
     let target = values.first().map_or("", String::as_str);
-    match placeholders::text(target, TextPlace::Target, None) {
+    match placeholders::text(target, TextPlace::Target, site.host.as_deref()) {
         Ok(target) => {
             // Of a prefix that was removed, `{path}` has none here.
             if !scope.prefix.is_empty() && target.contains("{path}") {
@@ -133,11 +133,17 @@ fn rewrite(
     notes: &mut Notes,
 ) {
     let source = values.first().map_or("", String::as_str);
-    let target = match placeholders::text(source, TextPlace::Target, None) {
+    let target = match placeholders::text(source, TextPlace::Target, site.host.as_deref()) {
         // A rewrite keeps the query unless it names one.
         Ok(target) => target.replace("{path}{query}", "{path}"),
         Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
     };
+    // A query alone keeps the path.
+    let target = if target.starts_with('?') { format!("{{path}}{target}") } else { target };
+    if target.starts_with("{path}?") && !target["{path}?".len()..].contains('?') {
+        let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
+        return add_redirects(site, reach, scope, make);
+    }
     let Some(path) = target.strip_prefix('/') else {
         let why = "the target of `rewrite` must be a path";
         return match target.starts_with("{path}") && !target.contains('?') {
@@ -152,7 +158,11 @@ fn rewrite(
         false => ForeignPattern::Exact(format!("/{fixed}")),
         true => ForeignPattern::Prefix(format!("/{fixed}")),
     };
-    let stays = scope.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| path.covers(&new)));
+    let lower = matcher::path(&match &new {
+        ForeignPattern::Prefix(path) => format!("{path}*"),
+        other => other.head(),
+    });
+    let stays = scope.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| path.covers(&lower)));
     if is_inside && !stays {
         if !is_for_all || !scope.prefix.is_empty() || new.is_all() {
             let why = "a rewrite leads out of its block";
@@ -161,7 +171,7 @@ fn rewrite(
         if let Some(text) = new.text() {
             site.parts.closed.push(KdlNode::with("internal", text));
         }
-        scope.paths = Some(vec![new]);
+        scope.paths = Some(vec![lower]);
         scope.earlier.clear();
     }
     let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
@@ -179,7 +189,7 @@ fn uri(
     let [operation, value, ..] = values else {
         return site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
     };
-    let prefix = format!("/{}", value.trim_matches('/'));
+    let prefix = format!("/{}", value.trim_matches('/').to_ascii_lowercase());
     let is_of_block = scope.paths.as_ref() == Some(&reach.paths) && !reach.paths.is_empty();
     let is_below = |path: &ForeignPattern| path.head().starts_with(&prefix);
     match operation.as_str() {
@@ -187,7 +197,7 @@ fn uri(
             scope.prefix = prefix;
         }
         "strip_prefix" if scope.prefix.is_empty() && scope.earlier.is_empty() => {
-            let expression = format!("^{}(?:/(.*))?$", regex::escape(&prefix));
+            let expression = format!("(?i)^{}(?:/(.*))?$", regex::escape(&prefix));
             let expression = ForeignPattern::Expression(expression);
             let is_whole = reach.paths.is_empty() || reach.paths.iter().any(is_below);
             if !is_whole || scope.paths.is_some() {
@@ -261,7 +271,7 @@ pub(super) fn respond(
     }
     let paths = match status {
         400.. => site.parts.protected(&reach.paths),
-        _ => reach.paths.clone(),
+        _ => routed(&reach.paths),
     };
     site.parts.handlers.extend(for_each(&paths, |pattern| {
         let node = on_path("respond", pattern).word(status);
@@ -299,7 +309,7 @@ pub(super) fn field_lines(
         "remove" => String::new(),
         _ => placeholders::text(values.first().map_or("", String::as_str), TextPlace::Field, None)?,
     };
-    Ok(for_each(paths, |pattern| {
+    Ok(for_each(&routed(paths), |pattern| {
         let node = match pattern {
             Some(pattern) => KdlNode::with(option, pattern),
             None => KdlNode::new(option),

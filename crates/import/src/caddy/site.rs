@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::address::CaddyListener;
 use super::files::CaddyTries;
-use super::matcher::{Matcher, MatcherScope, any_path, joined, with_tests};
+use super::matcher::{Matcher, MatcherScope, any_path, joined, of_fixed, routed, with_tests};
 use super::{Shared, files, order, proxy, rules, tls};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -153,6 +153,7 @@ impl CaddySiteParts<'_, '_> {
         let mut scope = outer.clone();
         let matchers = directives.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
         scope.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
+        let directives: Vec<Directive> = directives.iter().map(in_short).collect();
         let rest: Vec<&Directive> = directives.iter().filter(|child| !child.name.starts_with('@')).collect();
         let sorted = self.sorted(rest, &scope);
         self.walk_ordered(&sorted, scope, notes)
@@ -232,7 +233,9 @@ impl CaddySiteParts<'_, '_> {
         if matcher.never {
             return Ok(None);
         }
-        let below = |paths: &[ForeignPattern]| paths.iter().map(|path| path.below(&scope.prefix)).collect::<Vec<_>>();
+        let below = |paths: &[ForeignPattern]| {
+            paths.iter().map(|path| of_fixed(&[path], path.below(&scope.prefix))).collect::<Vec<_>>()
+        };
         let own = matcher.paths.as_deref().map(below);
         let paths = match (&scope.paths, own) {
             (None, own) => own.unwrap_or_default(),
@@ -319,6 +322,7 @@ impl CaddySiteParts<'_, '_> {
         let is_total = if is_route {
             let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
             inside.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
+            let block: Vec<Directive> = block.iter().map(in_short).collect();
             let rest: Vec<&Directive> = block.iter().filter(|child| !child.name.starts_with('@')).collect();
             self.walk_ordered(&rest, inside, notes)
         } else {
@@ -337,7 +341,7 @@ impl CaddySiteParts<'_, '_> {
             return;
         }
         let node = |pattern| with_tests(on_path("respond", pattern).word(status), &reach.tests);
-        self.parts.handlers.extend(for_each(&reach.paths, node));
+        self.parts.handlers.extend(for_each(&routed(&reach.paths), node));
     }
 
     /// A directive that answers requests. Returns `true` if it answers all that reach it.
@@ -390,6 +394,12 @@ impl CaddySiteParts<'_, '_> {
         let is_whole = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
         is_whole && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
     }
+}
+
+/// A directive, or the shorter one that it is written out of.
+fn in_short(directive: &Directive) -> Directive {
+    let short = (directive.name == "reverse_proxy").then(|| proxy::written_out(directive)).flatten();
+    short.unwrap_or_else(|| directive.clone())
 }
 
 /// Returns `true` for a name for which a public CA issues certificates.

@@ -30,11 +30,11 @@ fn sites_of_the_documentation() {
     );
     check(
         "handle /api/* {\n reverse_proxy backend:8000\n}\nhandle {\n root * /srv\n try_files {path} /index.html\n file_server\n}",
-        "root \"/srv\"\nindex \"index.html\" \"index.txt\"\nfallback \"/index.html\"\nforward \"http://backend:8000\" path=\"/api/*\"",
+        "root \"/srv\"\nindex\nfallback \"/index.html\"\nforward \"http://backend:8000\" path=\"~(?i)^/api/\"",
     );
     check(
         "handle_path /api/* {\n reverse_proxy 127.0.0.1:3000\n}\nrespond 404",
-        "forward \"http://127.0.0.1:3000\" path=\"/api/*\" {\nstrip-prefix \"/api\"\n}\nrespond \"*\" 404",
+        "forward \"http://127.0.0.1:3000\" path=\"~(?i)^/api/\" {\nstrip-prefix \"/api\"\n}\nrespond \"*\" 404",
     );
     check(
         "redir https://www.example.com{uri} permanent",
@@ -59,18 +59,53 @@ fn guards_stay_closed() {
     check("respond /admin* 403\nreverse_proxy a:80", "respond \"~(?i)^/admin\" 403\nforward \"http://a:80\"");
     check(
         "handle /open/* {\n reverse_proxy a:80\n}\nhandle {\n basic_auth {\n  anna $2a$14$x\n }\n reverse_proxy b:80\n}",
-        "basic-auth \"*\" \"users.htpasswd\" realm=\"restricted\" when=\"not (path starts-with '/open/')\"\nforward \"http://a:80\" path=\"/open/*\"\nforward \"http://b:80\"",
+        "basic-auth \"*\" \"users.htpasswd\" realm=\"restricted\" when=\"not (path matches '(?i)^/open/')\"\nforward \"http://a:80\" path=\"~(?i)^/open/\"\nforward \"http://b:80\"",
     );
     check("@x expression `path('/a')`\nrespond @x 403\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
     check("wonder on\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
     check(
         "handle /in/* {\n wonder on\n}\nreverse_proxy a:80",
-        "deny all path=\"~(?i)^/in/\"\nrespond \"/in/*\" 200\nforward \"http://a:80\"",
+        "deny all path=\"~(?i)^/in/\"\nrespond \"~(?i)^/in/\" 200\nforward \"http://a:80\"",
     );
     check(
         "@post {\n method POST\n header X-A a*\n header X-A *b\n}\nreverse_proxy @post b:80\nreverse_proxy a:80",
         "forward \"http://b:80\" path=\"*\" when=\"method in ('POST') and (request.header.X-A starts-with 'a' or request.header.X-A ends-with 'b')\"\nforward \"http://a:80\"",
     );
+}
+
+/// Issue 23: Caddy ignores the case of paths, except of expressions.
+#[test]
+fn paths_are_in_any_case() {
+    check("respond /A/* a", "respond \"~(?i)^/a/\" 200 \"a\"\nrespond \"*\" 200");
+    check("respond /1 a", "respond \"/1\" 200 \"a\"\nrespond \"*\" 200");
+    check("@x path *.CSS\nheader @x A b", "response-header #\"~(?i)\\.css$\"# \"A\" \"b\"\nrespond \"*\" 200");
+    check("@x path_regexp ^/A\nrespond @x a", "respond \"~^/A\" 200 \"a\"\nrespond \"*\" 200");
+    check("@x path /a/*/c\nrespond @x a", "respond \"~(?i)^/a/[^/]*/c$\" 200 \"a\"\nrespond \"*\" 200");
+}
+
+/// Issue 23: forward authentication, as oauth2-proxy documents it, and written out, as Authelia documents it.
+#[test]
+fn forward_authentication_in_long_forms() {
+    check(
+        "forward_auth o:1 {\n uri /oauth2/auth\n header_up X-Real-IP {remote_host}\n @error status 401\n handle_response @error {\n  redir * /oauth2/sign_in?rd={scheme}://{host}{uri}\n }\n}\nreverse_proxy a:80",
+        "forward-auth \"*\" \"http://o:1\" uri=\"/oauth2/auth\" login=\"/oauth2/sign_in?rd={scheme}://{host}{path}{query}\"\nforward \"http://a:80\"",
+    );
+    check(
+        "reverse_proxy l:1 {\n method GET\n rewrite /api/authz\n header_up X-Forwarded-Method {method}\n header_up X-Forwarded-URI {uri}\n @good status 2xx\n handle_response @good {\n  request_header Remote-User {http.reverse_proxy.header.Remote-User}\n }\n}\nreverse_proxy a:80",
+        "forward-auth \"*\" \"http://l:1\" uri=\"/api/authz\" copy-headers=\"Remote-User\"\nforward \"http://a:80\"",
+    );
+    check(
+        "forward_auth o:1 {\n uri /a\n @error status 4xx\n handle_response @error {\n  respond 200\n }\n}\nreverse_proxy a:80",
+        "deny all\nforward \"http://a:80\"",
+    );
+}
+
+#[test]
+fn queries_and_labels() {
+    check("rewrite ?a=b\nreverse_proxy a:80", "rewrite \"*\" \"{path}?a=b\"\nforward \"http://a:80\"");
+    let (found, _) = translated("www.a.de, www.b.de {\n redir https://{labels.1}.{labels.0}{uri}\n}");
+    assert!(found.contains("redirect \"*\" \"https://a.de{path}{query}\""), "{found}");
+    assert!(found.contains("redirect \"*\" \"https://b.de{path}{query}\""), "{found}");
 }
 
 #[test]
