@@ -66,6 +66,8 @@ struct Upstream {
     health: Option<KdlNode>,
     is_https: bool,
     is_h2c: bool,
+    /// True if all servers but the first are backups.
+    has_backups: bool,
 }
 
 /// Address of a server. Ports may be a range.
@@ -207,7 +209,12 @@ fn address(site: &mut CaddySiteParts<'_, '_>, upstream: &Upstream) -> String {
     if let ([server], true) = (upstream.servers.as_slice(), is_plain) {
         return url(server);
     }
-    let mut lines: Vec<KdlNode> = upstream.servers.iter().map(|server| KdlNode::with("server", url(server))).collect();
+    let servers = upstream.servers.iter().enumerate();
+    let line = |(index, server): (usize, &String)| match upstream.has_backups && index > 0 {
+        true => KdlNode::with("server", url(server)).word_property("backup", "on"),
+        false => KdlNode::with("server", url(server)),
+    };
+    let mut lines: Vec<KdlNode> = servers.map(line).collect();
     lines.extend(upstream.options.iter().cloned());
     lines.extend(upstream.health.clone());
     site.shared.upstream(|name| KdlNode::with("upstream", name).required_block(lines.clone()))
@@ -262,7 +269,7 @@ fn option(directive: &Directive, upstream: &mut Upstream, options: &mut Vec<KdlN
                 let name = directive.arguments.get(1).map_or("lb", String::as_str);
                 upstream.options.push(KdlNode::with("sticky", name));
             }
-            "first" => notes.left(directive, "mark all servers but the first with `backup=on`"),
+            "first" => upstream.has_backups = true,
             _ => notes.left(directive, "`balance` has no such method"),
         },
         "lb_retries" => match first.parse::<u32>() {

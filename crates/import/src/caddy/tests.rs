@@ -101,6 +101,13 @@ fn forward_authentication_in_long_forms() {
 }
 
 #[test]
+fn the_first_server_is_preferred() {
+    let (found, remarks) = translated("a.de {\n reverse_proxy b:1 b:2 {\n  lb_policy first\n }\n}");
+    assert!(found.contains("server \"http://b:1\"\n    server \"http://b:2\" backup=on\n"), "{found}");
+    assert_eq!(remarks, Vec::<String>::new());
+}
+
+#[test]
 fn queries_and_labels() {
     check("rewrite ?a=b\nreverse_proxy a:80", "rewrite \"*\" \"{path}?a=b\"\nforward \"http://a:80\"");
     let (found, _) = translated("www.a.de, www.b.de {\n redir https://{labels.1}.{labels.0}{uri}\n}");
