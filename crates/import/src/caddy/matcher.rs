@@ -8,7 +8,7 @@ use crate::pattern::{ForeignPattern, expression};
 
 /// Networks of `private_ranges`.
 pub(super) const PRIVATE_RANGES: [&str; 6] =
-    ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
+    ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1"];
 
 /// Requests of a matcher: those that fulfil all its parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -312,4 +312,17 @@ fn clients(values: &[String]) -> Result<String, String> {
         }
     }
     Ok(format!("client in ({})", networks.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 23: `127.0.0.1/8` has bits after its prefix, which the configuration rejects.
+    #[test]
+    fn private_ranges_are_networks() {
+        for range in PRIVATE_RANGES {
+            assert!(crate::config::network_from_text(range).is_ok(), "{range}");
+        }
+    }
 }
