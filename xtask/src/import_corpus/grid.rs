@@ -193,7 +193,16 @@ fn is_tls_port(text: &str, port: u16) -> bool {
 /// Paths that a configuration names, and some near them.
 fn paths_of(text: &str) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
-    for (before, word) in words(text) {
+    let all = words(text);
+    for (index, (before, word)) in all.iter().enumerate() {
+        // Apache's aliases have a path first.
+        let is_alias =
+            before == "alias" && all.get(index + 1).is_some_and(|(name, _)| *name == word.to_ascii_lowercase());
+        if is_alias && word.starts_with('/') {
+            let base = word.trim_end_matches('/');
+            paths
+                .extend(["", "/", "/index.php", "/sub/", "/a.txt", "/missing.php"].map(|rest| format!("{base}{rest}")));
+        }
         let is_disk = matches!(
             before.as_str(),
             "root"
@@ -510,7 +519,8 @@ fn difference(request: &CorpusRequest, expected: &CorpusAnswer, found: &CorpusAn
         // Both say that there is nothing for the client.
         let are_rejections = matches!(expected.status, 400..=429) && matches!(found.status, 400..=429);
         // Files have no content for other methods.
-        let is_of_files = request.method != "GET" && found.status == 405 && !expected.body.contains("STUB");
+        let is_of_files =
+            request.method != "GET" && matches!(found.status, 404 | 405) && !expected.body.contains("STUB");
         let is_same = are_redirects || is_method || are_gateway_errors || are_rejections || is_of_files;
         return (!is_same).then(|| format!("status {} instead of {}", found.status, expected.status));
     }
