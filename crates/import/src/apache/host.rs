@@ -345,6 +345,7 @@ impl<'a> HostSource<'a> {
         if let Some(at) = parts.handlers.iter().rposition(is_of_scripts).filter(|_| resource.is_some()) {
             parts.handlers.insert(at + 1, KdlNode::with("respond", "*.php").word(404));
         }
+        self.scripts_of_aliases(mounts, sections, &indexes, parts);
         if let Some(path) = fallback.filter(|_| script.is_none()) {
             parts.set_file_option(KdlNode::with("fallback", path));
         }
@@ -450,6 +451,38 @@ impl<'a> HostSource<'a> {
         }
     }
 
+    /// Scripts and index files below aliases.
+    fn scripts_of_aliases(
+        &self,
+        mounts: &[Mount],
+        sections: &[ApacheSection<'_>],
+        indexes: &[String],
+        parts: &mut SiteParts,
+    ) {
+        let of_scripts = parts.handlers.iter().find(|node| node.name() == "fastcgi" && node.is_for("*.php"));
+        let Some(upstream) = of_scripts.map(|node| node.last_value().to_owned()) else { return };
+        for mount in mounts.iter().filter(|mount| !mount.prefix.is_empty()) {
+            let pattern = format!("{}/*", mount.prefix);
+            let is_own = |node: &KdlNode, name: &str| node.name() == name && node.is_for(&pattern);
+            let Some(at) = parts.handlers.iter().position(|node| is_own(node, "files")) else { continue };
+            let own = ForeignPattern::Prefix(format!("{}/", mount.prefix));
+            let of_mount = sections
+                .iter()
+                .filter(|section| section.patterns.as_deref().is_ok_and(|patterns| patterns.contains(&own)))
+                .flat_map(|section| section.block)
+                .rfind(|child| is(child, "directoryindex"));
+            let names = of_mount.map_or(indexes, |directive| directive.arguments.as_slice());
+            let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+            parts.handlers[at].children.push(index);
+            let node = KdlNode::with("fastcgi", format!(r"~^{}/.*\.php$", regex::escape(&mount.prefix)));
+            let node = node.text(&upstream).property("root", &mount.directory);
+            let lines = vec![KdlNode::with("strip-prefix", &mount.prefix)];
+            let lines = lines.into_iter().chain(proxy::script_index(names)).collect();
+            // The files come first, and a missing script last.
+            parts.handlers.insert(at + 1, node.block(lines));
+        }
+    }
+
     fn aliases(&self, mounts: &[Mount], parts: &mut SiteParts, notes: &mut Notes) {
         for mount in mounts.iter().filter(|mount| !mount.prefix.is_empty()) {
             let is_script =
@@ -459,6 +492,14 @@ impl<'a> HostSource<'a> {
             let node = KdlNode::with(name, &pattern).property("root", &mount.directory);
             parts.handlers.push(node.block(vec![KdlNode::with("strip-prefix", &mount.prefix)]));
             parts.handlers.push(KdlNode::with("respond", pattern).word(404));
+            // A path without its slash is a directory's, unless the alias ends with one.
+            let is_directory = Path::new(&mount.directory).extension().is_none();
+            if is_directory && self.all("alias").any(|directive| directive.first() == mount.prefix) {
+                let target = format!("{}/{{query}}", mount.prefix);
+                parts
+                    .redirects
+                    .push(KdlNode::with("redirect", &mount.prefix).text(target).word_property("status", 301));
+            }
         }
         for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
             let pattern = expression(directive.first()).map(ForeignPattern::Expression);

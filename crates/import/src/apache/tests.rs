@@ -40,7 +40,7 @@ fn hosts_are_sites() {
     );
     check(
         "Alias /dl /data\nErrorDocument 404 /404.html",
-        "root \"/srv\"\nindex \"index.html\"\nfiles \"/dl/*\" root=\"/data\" {\nstrip-prefix \"/dl\"\n}\nrespond \"/dl/*\" 404\nerror-page 404 \"/404.html\"",
+        "root \"/srv\"\nindex \"index.html\"\nredirect \"/dl\" \"/dl/{query}\" status=301\nfiles \"/dl/*\" root=\"/data\" {\nstrip-prefix \"/dl\"\n}\nrespond \"/dl/*\" 404\nerror-page 404 \"/404.html\"",
     );
 }
 
@@ -347,6 +347,25 @@ fn conditions_are_translated() {
         "<Location /x/>\nRequire expr %{REQUEST_METHOD} == 'GET'\n</Location>",
         &["allow all path=\"/x/*\" when=\"method == 'GET'\"", "deny all path=\"/x/*\""],
     );
+}
+
+/// Scripts below an alias were 404, as in the packages of phpMyAdmin and Cacti.
+#[test]
+fn scripts_below_aliases_run() {
+    let text =
+        "DocumentRoot /srv\nAlias /db /usr/share/db\n<Directory /usr/share/db>\nDirectoryIndex index.php\n</Directory>";
+    let (lines, remarks) = translated(text, None);
+    let expect = [
+        "files \"/db/*\" root=\"/usr/share/db\" {",
+        "strip-prefix \"/db\"",
+        "index \"index.php\"",
+        "}",
+        r###"fastcgi #"~^/db/.*\.php$"# "unix:/run/php/php-fpm.sock" root="/usr/share/db" {"###,
+        "strip-prefix \"/db\"",
+        "}",
+        "respond \"/db/*\" 404",
+    ];
+    assert!(lines.windows(expect.len()).any(|some| some == expect), "{lines:#?}\n{remarks:#?}");
 }
 
 /// Upstreams of sections come before those of a host, and the last section counts.
