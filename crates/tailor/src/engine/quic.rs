@@ -210,6 +210,9 @@ fn segments_max(datagram_bytes: usize) -> usize {
     SEGMENTS_MAX.min(SEND_BYTES_MAX / datagram_bytes.max(1)).max(1)
 }
 
+/// Round-trip time that is assumed until one is measured: that of Chromium.
+const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
+
 fn transport(time_out: Duration) -> TransportConfig {
     let mut transport = TransportConfig::default();
     // Beyond what QUIC can express a connection has no idle timeout.
@@ -220,6 +223,7 @@ fn transport(time_out: Duration) -> TransportConfig {
         .stream_receive_window(STREAM_WINDOW_BYTES.into())
         .receive_window(CONNECTION_WINDOW_BYTES.into())
         .max_idle_timeout(idle_timeout)
+        .initial_rtt(INITIAL_ROUND_TRIP)
         .datagram_receive_buffer_size(None);
     transport
 }
