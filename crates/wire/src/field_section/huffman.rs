@@ -19,18 +19,27 @@ const CODE_BITS: [u8; 257] = [
 const EOS: usize = 256;
 const CODE_BITS_MAX: usize = 30;
 
-/// Maximum length of codes that one table lookup decodes. These are nearly all bytes of real fields.
-const SHORT_BITS: u32 = 10;
+/// Bits of a table lookup. It decodes one or two codes, which are nearly all codes of real fields.
+const LOOKUP_BITS: u32 = 12;
 
 /// Error of an invalid encoding: EOS, or padding longer than 7 bits or with a zero bit (section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidHuffman;
 
-/// Appends the decoded bytes.
+/// Appends the decoded bytes. After an error, nothing is appended.
 pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
-    out.reserve(input.len() * 8 / 5 + 1);
+    let start = out.len();
+    // A lookup writes two symbols, also if only the first one counts.
+    out.resize(start + input.len() * 8 / 5 + 2, 0);
+    let decoded = decode_into(input, &mut out[start..]);
+    out.truncate(start + decoded.unwrap_or(0));
+    decoded.map(|_| ())
+}
+
+/// Returns the number of decoded bytes.
+fn decode_into(input: &[u8], target: &mut [u8]) -> Result<usize, InvalidHuffman> {
     // Bits that are not decoded yet, from the most significant one.
-    let (mut bits, mut bits_count, mut at) = (0u64, 0u32, 0);
+    let (mut bits, mut bits_count, mut at, mut length) = (0u64, 0u32, 0, 0);
     loop {
         if let Some(word) = input.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()) {
             bits |= u64::from_be_bytes(word) >> bits_count;
@@ -43,25 +52,40 @@ pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffm
                 bits_count += 8;
             }
         }
+        if bits_count < CODE_BITS_MAX as u32 {
+            break;
+        }
         // A word that fits only in part leaves its other bits in the low positions. The next read sets the same bits
         // again.
-        loop {
-            let short = SHORT_CODES[(bits >> (64 - SHORT_BITS)) as usize];
-            let (symbol, code_bits) =
-                if short.code_bits > 0 { (short.symbol, u32::from(short.code_bits)) } else { long_code(bits) };
-            if code_bits > bits_count {
-                break;
-            }
-            if code_bits as usize == CODE_BITS_MAX && bits >> (64 - CODE_BITS_MAX) == EOS_CODE {
-                return Err(InvalidHuffman);
-            }
-            out.push(symbol);
+        while bits_count >= CODE_BITS_MAX as u32 {
+            let codes = SHORT_CODES[(bits >> (64 - LOOKUP_BITS)) as usize];
+            let (symbols, count, code_bits) = match codes.bits {
+                0 => {
+                    let (symbol, code_bits) = long_code(bits)?;
+                    ([symbol, 0], 1, code_bits)
+                }
+                code_bits => (codes.symbols, codes.count, u32::from(code_bits)),
+            };
+            target[length..length + 2].copy_from_slice(&symbols);
+            length += usize::from(count);
             bits <<= code_bits;
             bits_count -= code_bits;
         }
-        if at == input.len() && bits_count < CODE_BITS_MAX as u32 {
-            return check_padding(bits, bits_count);
+    }
+    // The last bits may end within a lookup.
+    loop {
+        let codes = SHORT_CODES[(bits >> (64 - LOOKUP_BITS)) as usize];
+        let (symbol, code_bits) = match codes.first_bits {
+            0 => long_code(bits)?,
+            code_bits => (codes.symbols[0], u32::from(code_bits)),
+        };
+        if code_bits > bits_count {
+            return check_padding(bits, bits_count).map(|()| length);
         }
+        target[length] = symbol;
+        length += 1;
+        bits <<= code_bits;
+        bits_count -= code_bits;
     }
 }
 
@@ -70,15 +94,18 @@ fn check_padding(bits: u64, bits_count: u32) -> Result<(), InvalidHuffman> {
     if bits_count < 8 && is_ones { Ok(()) } else { Err(InvalidHuffman) }
 }
 
-/// Returns symbol and length of a code longer than [`SHORT_BITS`].
-fn long_code(bits: u64) -> (u8, u32) {
-    let mut code_bits = SHORT_BITS as usize + 1;
+/// Returns symbol and length of a code longer than [`LOOKUP_BITS`].
+fn long_code(bits: u64) -> Result<(u8, u32), InvalidHuffman> {
+    if bits >> (64 - CODE_BITS_MAX) == EOS_CODE {
+        return Err(InvalidHuffman);
+    }
+    let mut code_bits = LOOKUP_BITS as usize + 1;
     loop {
         let code = (bits >> (64 - code_bits)) as u32;
         let index = code.wrapping_sub(LENGTHS[code_bits].first_code);
         // The code is complete: bits that begin with no shorter code begin with one of the longest.
         if index < LENGTHS[code_bits].count || code_bits == CODE_BITS_MAX {
-            return (SYMBOLS[(LENGTHS[code_bits].first_index + index) as usize] as u8, code_bits as u32);
+            return Ok((SYMBOLS[(LENGTHS[code_bits].first_index + index) as usize] as u8, code_bits as u32));
         }
         code_bits += 1;
     }
@@ -120,7 +147,7 @@ static LENGTHS: [Length; CODE_BITS_MAX + 1] = lengths();
 /// Symbols in the order of their codes.
 static SYMBOLS: [u16; 257] = symbols();
 static CODES: [u32; 257] = codes();
-static SHORT_CODES: [ShortCode; 1 << SHORT_BITS] = short_codes();
+static SHORT_CODES: [ShortCodes; 1 << LOOKUP_BITS] = short_codes();
 const EOS_CODE: u64 = codes()[EOS] as u64;
 
 const fn lengths() -> [Length; CODE_BITS_MAX + 1] {
@@ -164,28 +191,52 @@ const fn symbols() -> [u16; 257] {
     symbols
 }
 
-/// Code at the start of the next [`SHORT_BITS`] bits; `code_bits` is 0 if it is longer.
+/// Codes at the start of the next [`LOOKUP_BITS`] bits: the first, and the second if it fits, too.
 #[derive(Clone, Copy)]
-struct ShortCode {
-    symbol: u8,
-    code_bits: u8,
+struct ShortCodes {
+    symbols: [u8; 2],
+    /// Number of symbols.
+    count: u8,
+    /// Length of the first code; 0 if it is longer than [`LOOKUP_BITS`].
+    first_bits: u8,
+    /// Length of all codes.
+    bits: u8,
 }
 
-const fn short_codes() -> [ShortCode; 1 << SHORT_BITS] {
-    let (mut table, codes) = ([ShortCode { symbol: 0, code_bits: 0 }; 1 << SHORT_BITS], codes());
+const fn short_codes() -> [ShortCodes; 1 << LOOKUP_BITS] {
+    let none = ShortCodes { symbols: [0; 2], count: 0, first_bits: 0, bits: 0 };
+    let (mut table, codes) = ([none; 1 << LOOKUP_BITS], codes());
     let mut symbol = 0;
     while symbol < EOS {
         let code_bits = CODE_BITS[symbol] as u32;
-        if code_bits <= SHORT_BITS {
-            let unused_bits = SHORT_BITS - code_bits;
+        if code_bits <= LOOKUP_BITS {
+            let unused_bits = LOOKUP_BITS - code_bits;
             let mut rest = 0;
             while rest < 1 << unused_bits {
-                let entry = ShortCode { symbol: symbol as u8, code_bits: code_bits as u8 };
-                table[(codes[symbol] << unused_bits | rest) as usize] = entry;
+                let first = ShortCodes {
+                    symbols: [symbol as u8, 0],
+                    count: 1,
+                    first_bits: code_bits as u8,
+                    bits: code_bits as u8,
+                };
+                table[(codes[symbol] << unused_bits | rest) as usize] = first;
                 rest += 1;
             }
         }
         symbol += 1;
+    }
+    let mut index = 0;
+    while index < table.len() {
+        let first = table[index];
+        // The bits after the first code, as if zeros followed them.
+        let second = table[index << first.first_bits & (table.len() - 1)];
+        let bits = first.first_bits + second.first_bits;
+        if first.first_bits > 0 && second.first_bits > 0 && bits as u32 <= LOOKUP_BITS {
+            table[index].symbols[1] = second.symbols[0];
+            table[index].count = 2;
+            table[index].bits = bits;
+        }
+        index += 1;
     }
     table
 }

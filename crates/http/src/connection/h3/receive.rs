@@ -209,9 +209,13 @@ impl H3WorkerConnection {
 
     fn on_request(&mut self, request: &H3IncomingRequest, turn: &mut H3Turn<'_>) {
         self.clocks.on_request();
-        self.streams.set_priority(request.stream, request.priority);
-        if let Some(stream) = self.streams.find(request.stream) {
-            stream.is_tunnel = request.protocol.is_some();
+        if request.priority.urgency != wire::Priority::default().urgency {
+            self.streams.set_priority(request.stream, request.priority);
+        }
+        if request.protocol.is_some()
+            && let Some(stream) = self.streams.find(request.stream)
+        {
+            stream.is_tunnel = true;
         }
         let H3Turn { exchange, request: buffers, .. } = turn;
         if self.early_since_ms.is_some() && !mark_early(buffers.head, buffers.text) {
@@ -280,9 +284,10 @@ impl H3Streams {
         self.find(id).map(|stream| &mut stream.input)
     }
 
-    /// Sets the priority of a stream. QUIC sends those with higher numbers first.
+    /// Sets the priority of a stream. QUIC sends those with higher numbers first, and begins with 0.
     fn set_priority(&mut self, id: H3StreamId, priority: wire::Priority) {
         // The stream may be closed.
-        let _ = self.transport.proto.send_stream(quic_id(id)).set_priority(7 - i32::from(priority.urgency));
+        let number = i32::from(wire::Priority::default().urgency) - i32::from(priority.urgency);
+        let _ = self.transport.proto.send_stream(quic_id(id)).set_priority(number);
     }
 }
