@@ -117,8 +117,12 @@ impl EmulatedMachine<'_> {
         if let Some((plugin, out)) = self.plugin {
             command.arg("-plugin").arg(plugin.option(out));
         }
-        // Without random addresses, the layout of memory is the same, too.
-        command.args(["-append", "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off"]);
+        // Without random addresses, the layout of memory is the same, too. The kernel's memory is not accounted to control groups,
+        // because server and client take its reserve from each other, more or less often.
+        command.args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off cgroup.memory=nokmem,nosocket",
+        ]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut machine = command.spawn().map_err(|error| format!("{}: {error}", self.qemu.display()))?;
         let output = machine.stdout.take().ok_or("the emulator has no output")?;
