@@ -225,7 +225,7 @@ class Load:
         pace = ["-q", self.work.rate, "--latency-correction"] if self.work.rate else []
         output = self.run("oha", "--no-tui", "--output-format", "json", "-c", self.work.connections, "-z", f"{self.work.seconds}s", *pace, self.url)
         report = json.loads(output)
-        # It aborts the requests under way at the end.
+        assert set(report["statusCodeDistribution"]) == {"200"}, output
         assert set(report["statusCodeDistribution"]) == {"200"}, output
         percentiles = report["latencyPercentiles"]
         return {"rate": report["summary"]["requestsPerSec"], "mean": report["summary"]["average"] * 1e6,
