@@ -38,12 +38,6 @@ const PAIRS: usize = 2;
 /// closing connections: it would count for the next load.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Starts a program that runs until it waits (SCHED_FIFO). Otherwise the kernel's ticks decide when server and client take
-/// turns, and how many requests they handle at once.
-const SCHEDULED: [&str; 3] = ["chrt", "-f", "1"];
-/// Share of the time that such programs may have; -1 for all.
-const REAL_TIME_LIMIT: &str = "/proc/sys/kernel/sched_rt_runtime_us";
-
 /// Work of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestPlan {
@@ -128,10 +122,8 @@ fn run() -> Result<GuestReport, String> {
     };
     let group = |name: &str| ControlGroup::new(name).ok_or("the kernel has no control groups of version 2");
     let (server, client) = (group("server")?, group("client")?);
-    std::fs::write(REAL_TIME_LIMIT, "-1").map_err(|error| format!("{REAL_TIME_LIMIT}: {error}"))?;
     let start = |words: &[String], group: &ControlGroup| {
-        let words = [&SCHEDULED.map(str::to_owned)[..], words].concat();
-        launch(&words, &place, "", Some(group)).map_err(|error| format!("{words:?}: {error}"))
+        launch(words, &place, "", Some(group)).map_err(|error| format!("{words:?}: {error}"))
     };
     for words in &plan.backends {
         start(words, &client)?;

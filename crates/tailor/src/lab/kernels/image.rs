@@ -19,7 +19,7 @@ const PROGRAM: u32 = 0o100_755;
 /// Directories that the machine needs beside those of its files.
 const DIRECTORIES: [&str; 6] = ["proc", "sys", "dev", "run", "var/log", "var/tmp"];
 /// Programs that tailor starts there.
-const PROGRAMS: [&str; 4] = ["sh", "mount", "ip", "chrt"];
+const PROGRAMS: [&str; 3] = ["sh", "mount", "ip"];
 /// Files that programs look up themselves, if this machine has them.
 const LOOKED_UP: [&str; 5] = ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/openssl.cnf"];
 /// Largest file that is added because a configuration or a command names it.

@@ -189,8 +189,8 @@ impl KernelReport {
         writeln!(
             out,
             "\n  This is the length of the path: how many instructions a request takes. It says nothing about time, caches,\n  \
-             branches, several processors or real network devices. Mitigations of the processor are off, control groups do not\n  \
-             account the kernel's memory, and server and client run until they wait (SCHED_FIFO)."
+             branches, several processors or real network devices. Mitigations of the processor are off, and control groups do not\n  \
+             account the kernel's memory."
         )?;
         for fault in self.faults() {
             writeln!(out, "  VOID: {fault}")?;
