@@ -203,4 +203,9 @@ fn directories_without_an_index() {
     check(&format!("require-index\n {forward}"), "/empty/", "403");
     check(&format!("require-index\n {forward}"), "/missing/", "200");
     check("require-index\n browse", "/empty/", "200");
+    // Without names of index files, directories are like missing files.
+    check(&format!("index\n {forward}"), "/empty", "200");
+    check("index\n fallback \"/index.html\"", "/empty", "200");
+    check("index", "/empty", "404");
+    check("index\n browse", "/empty", "301");
 }

@@ -753,6 +753,11 @@ impl FilesConfig {
             fields: Arc::default(),
         }
     }
+
+    /// Returns `true` if a directory can have any response of its own.
+    pub fn serves_directories(&self) -> bool {
+        !self.index.is_empty() || self.browse || self.require_index
+    }
 }
 
 impl Listen {

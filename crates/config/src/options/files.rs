@@ -51,8 +51,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "index",
         parameters: &[any("file", ValueKind::FileName)],
         default: r#"index "index.html""#,
-        doc: "Names of index files, tried in order for a directory. Without names, there is no index file, \
-              and a directory gets the `fallback`.",
+        doc: "Names of index files, tried in order for a directory. Without names, directories are \
+              like missing files, unless `browse` or `require-index` is on.",
         example: r#"index "index.html" "index.htm""#,
         known_as: KnownAs {
             nginx: &["index"],

@@ -96,6 +96,9 @@ impl StaticFile {
         if is_other {
             return inner.pass_on(routed);
         }
+        if inner.is_of_prefix(routed.path) {
+            return HandlerOutcome::Ready(redirect_to_directory(routed));
+        }
         match inner.answer_now(routed) {
             Some(outcome) => outcome,
             None => HandlerOutcome::Wait(Box::pin(Rc::clone(inner).answer(OwnedRequest::new(routed), routed.has_next))),
@@ -303,6 +306,12 @@ impl StaticFileInner {
 
     /// Decides the next step for the result of a lookup.
     fn take_step(&self, routed: &Routed<'_>, result: FileLoadResult, may_fall_back: bool) -> FileStep {
+        let result = match result {
+            Ok(FoundFile::Directory | FoundFile::DirectoryWithoutIndex) if !self.tree.files.serves_directories() => {
+                Err(FileRejection::NotFound)
+            }
+            result => result,
+        };
         match result {
             Ok(FoundFile::Object(object)) if object.is_excluded() => FileStep::Done(self.on_program(routed, &object)),
             Ok(FoundFile::Object(object)) => {
@@ -381,6 +390,12 @@ impl StaticFileInner {
             Ok(_) => HandlerOutcome::Ready(redirect_to_directory(routed)),
             Err(rejection) => reject(routed, rejection),
         }
+    }
+
+    /// Returns `true` if a path names the root itself, without the slash at its end.
+    fn is_of_prefix(&self, path: &[u8]) -> bool {
+        let files = &self.tree.files;
+        !files.strip_prefix.is_empty() && path == files.strip_prefix.as_bytes() && files.serves_directories()
     }
 
     /// Path below the root, beginning with a slash.
