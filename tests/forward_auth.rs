@@ -183,6 +183,23 @@ fn a_login_page_takes_the_place_of_a_401() {
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 
+/// Issue 23: Authelia says to nginx where clients sign in by a 401 with `Location`.
+#[test]
+fn a_401_with_location_is_a_redirect_if_configured() {
+    let portal = FunctionServer::start(|_| {
+        response("401 Unauthorized", "Location: https://auth.example.com/?rm=GET\r\nSet-Cookie: a=1\r\n", "page")
+    });
+    let application = application();
+    let status = |further: &str| {
+        let answer = ask(&server(&portal, &application, further), &get("/a", ""));
+        assert!(answer.contains("\r\nLocation: https://auth.example.com/?rm=GET\r\n"), "{answer}");
+        assert!(answer.contains("\r\nSet-Cookie: a=1\r\n"), "{answer}");
+        answer["HTTP/1.1 ".len()..].chars().take(3).collect::<String>()
+    };
+    assert_eq!(status("follow-location=on"), "302");
+    assert_eq!(status(""), "401");
+}
+
 #[test]
 fn all_versions_of_http() {
     let (portal, application) = (portal(), application());

@@ -200,6 +200,22 @@ fn fresh_answers_are_served_by_all_workers() {
 }
 
 #[test]
+fn fields_may_say_what_the_cache_did() {
+    let origin = CountingOrigin::start();
+    let server = TestServer::run(&format!(
+        "server {{ workers 1 }}\nsite {{\n listen \"127.0.0.1:0\"\n response-header \"X-Cache\" \"{{cache_status}}\"\n \
+         respond \"/fixed\" 200\n forward \"http://{}\" {{\n cache {{\n default-age \"1h\"\n }}\n }}\n}}\n",
+        origin.address
+    ));
+    for (path, expect) in [("/a", "\r\nX-Cache: miss\r\n"), ("/a", "\r\nX-Cache: hit\r\n")] {
+        let answer = ask(&server, "GET", path);
+        assert!(answer.contains(expect), "{answer}");
+    }
+    let answer = ask(&server, "GET", "/fixed");
+    assert!(!answer.contains("X-Cache"), "{answer}");
+}
+
+#[test]
 fn a_pipeline_of_hits_is_answered_in_order() {
     let origin = CountingOrigin::start();
     let server = front(&origin, "", "");

@@ -168,6 +168,8 @@ fn fields_of_responses() {
          response-header \"/blog/*\" \"X-Blog\" \"{host} {request.header.X-In}\"\n\
          response-header \"X-Two\" \"1\"\n\
          response-header \"X-Two\" \"2\" action=\"add\"\n\
+         response-header \"X-Kept\" \"1\"\n\
+         response-header \"/blog/*\" \"x-kept\" \"\" action=\"keep\"\n\
          header \"*.html\" \"Cache-Control\" \"max-age=5\"\n\
          redirect \"/moved\" \"/\"\n\
          deny all path=\"/denied\"\n\
@@ -196,7 +198,9 @@ fn fields_of_responses() {
     check("GET /denied HTTP/1.1", "403", &["no-store"]);
     let answer = RuleTestResponse::of(&server, "GET /blog/ HTTP/1.1\r\nX-In: a");
     assert_eq!((answer.fields("X-Blog"), answer.content()), (vec!["h.example a"], "blog"));
-    assert_eq!(RuleTestResponse::of(&server, "GET / HTTP/1.1").fields("X-Blog"), [""; 0]);
+    assert_eq!(answer.fields("X-Kept"), [""; 0]);
+    let answer = RuleTestResponse::of(&server, "GET / HTTP/1.1");
+    assert_eq!((answer.fields("X-Blog"), answer.fields("X-Kept")), (vec![], vec!["1"]));
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub enum Fact {
     Tls(TlsFact),
     /// `status`: of the response.
     Status,
+    /// `cache_status`: what the response cache did, as logs have it; empty without one.
+    CacheStatus,
     /// `response.header.NAME`: a header field of the response; lines of the same name are joined with commas.
     ResponseField(String),
     /// `bot_class` and others: what the handling of bots has found; empty without it.
@@ -108,7 +110,7 @@ pub enum Place {
 }
 
 /// Names with a meaning of their own.
-const NAMES: [(&str, Fact); 22] = [
+const NAMES: [(&str, Fact); 23] = [
     ("method", Fact::Method),
     ("host", Fact::Host),
     ("scheme", Fact::Scheme),
@@ -123,6 +125,7 @@ const NAMES: [(&str, Fact); 22] = [
     ("tls_server_name", Fact::Tls(TlsFact::ServerName)),
     ("tls_client", Fact::Tls(TlsFact::Client)),
     ("status", Fact::Status),
+    ("cache_status", Fact::CacheStatus),
     ("bot_class", Fact::Bot(BotFact::Class)),
     ("bot_score", Fact::Bot(BotFact::Score)),
     ("bot_name", Fact::Bot(BotFact::Name)),
@@ -160,10 +163,13 @@ impl Variable {
     pub(crate) fn parse(name: &str, place: Place) -> Result<Self, VariableFault> {
         let variable = Self::of_name(name)?;
         match (&variable, place) {
-            (Self::Fact(Fact::Status), Place::Guard | Place::Request) => Err((
-                "there is no status before the response".into(),
-                "use `status` in `response-header` and logs".into(),
-            )),
+            (Self::Fact(fact @ (Fact::Status | Fact::CacheStatus)), Place::Guard | Place::Request) => {
+                let name = if *fact == Fact::Status { "status" } else { "cache_status" };
+                Err((
+                    "there is no status before the response".into(),
+                    format!("use `{name}` in `response-header` and logs"),
+                ))
+            }
             (Self::Fact(Fact::ResponseField(_)), Place::Guard | Place::Request) => {
                 Err(("there is no response yet".into(), "use `response.header` in `response-header`".into()))
             }

@@ -329,6 +329,8 @@ pub struct ForwardAuth {
     pub copies: Vec<FieldCopy>,
     /// Redirect for clients whose requests get a 401; `None` passes the 401 on.
     pub login: Option<Box<Rewrite>>,
+    /// Turns a 401 with `Location` into a redirect.
+    pub follows_location: bool,
     /// Adds `Set-Cookie` of a response that permits the request to the response for the client.
     pub passes_cookies: bool,
     /// Protocol of the questions.
@@ -387,6 +389,8 @@ pub enum FieldAction {
     Add,
     /// Adds the field if it is missing.
     Default,
+    /// Undoes what earlier edits of this name would change.
+    Keep,
 }
 
 /// A text with placeholders.

@@ -30,7 +30,7 @@ pub(super) const DOC: &str = "\
     | `ja4`, `http2_fingerprint` | fingerprints of the TLS handshake and of the beginning of an HTTP/2 connection, with `fingerprints on`; empty without TLS |\n\
     | `country`, `asn` | country and network operator of the client, with `country-database` and `asn-database` |\n\
     | `request_id` | 32 random hexadecimal digits |\n\
-    | `status`, `response.header.NAME` | of the response, in `response-header` |\n\
+    | `status`, `cache_status`, `response.header.NAME` | of the response, in `response-header` |\n\
     | `map.NAME`, `secret.NAME`, `env.NAME` | a `map`, the content of a `secret`, an environment variable |\n\
     | `match.1`, `match.NAME` | a group of the regular expression in `when`, or in the case of the map |\n\
     \n\

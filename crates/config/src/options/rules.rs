@@ -437,6 +437,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("uri", ValueKind::RequestTarget),
             property("copy-headers", ValueKind::FieldCopies),
             property("login", ValueKind::RedirectTarget),
+            property("follow-location", ValueKind::Flag),
             property("pass-cookies", ValueKind::Flag),
             property("host", ValueKind::ForwardHost),
             property("timeout", AUTH_TIMEOUT),
@@ -454,7 +455,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
               within `timeout` (default 10 s) a 504. `copy-headers` names fields of a 2xx response that the request \
               gets; `A>B` copies field `A` to field `B`. The first is the user of logs, `{user}` and `REMOTE_USER`. \
               Clients cannot send these fields to any path of the site. `login` redirects clients there instead of \
-              a 401, with the placeholders of `redirect`. `host` sets `Host`, as in `forward`. `pass-cookies=on` adds the cookies of a 2xx response to the client's response. The first \
+              a 401, with the placeholders of `redirect`. `follow-location=on` makes a 401 with `Location` a redirect \
+              with status 302. `host` sets `Host`, as in `forward`. `pass-cookies=on` adds the cookies of a 2xx response to the client's response. The first \
               `forward-auth` that matches a path counts; `off` as the server means that none is asked. \
               `body-bytes-max` (default 0) lets the server have the first bytes of the request's body, with the method of the \
               request; the request waits for them. `protocol=\"grpc\"` asks by Envoy's `ext_authz` over gRPC instead, at \
@@ -490,8 +492,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         ],
         repeatable: true,
         doc: "Sets a header field of requests, for handlers and upstreams. `action` is `set` (the default: replace \
-              the client's field), `add` (add a line) or `default` (set only if the client sent none). An empty \
-              value removes the field. It also replaces the fields that `forwarded-headers` adds. The value may contain \
+              the client's field), `add` (add a line), `default` (set only if the client sent none) or `keep` (ignore \
+              earlier rules for this field; the value is not used). An empty value removes the field. It also replaces the fields that `forwarded-headers` adds. The value may contain \
               placeholders. `{client}` is the client's address; `{host}`, `{path}`, `{query}` and `{scheme}` are \
               those of the request. `{user}` is the user of `basic-auth`, and `{request.header.NAME}` a field that \
               the client sent. `{request_id}` is 32 random hexadecimal digits, the same everywhere in one request. \
@@ -519,8 +521,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         ],
         repeatable: true,
         doc: "Sets a header field of all responses, whatever handler sends them, error pages and redirects included. \
-              Actions and placeholders are those of `request-header`. For static files alone, such as \
-              `Cache-Control`, prefer `header`, which has no cost per request.",
+              Actions and placeholders are those of `request-header`. `action=keep` leaves a part of the site out. \
+              For static files alone, such as `Cache-Control`, prefer `header`, which has no cost per request.",
         example: r#"response-header "Strict-Transport-Security" "max-age=31536000""#,
         known_as: KnownAs {
             nginx: &[
@@ -578,7 +580,7 @@ const AUTH_PROTOCOLS: &[&str] = &["http", "grpc"];
 
 const SATISFY: &[&str] = &["all", "any"];
 
-const ACTIONS: &[&str] = &["set", "add", "default"];
+const ACTIONS: &[&str] = &["set", "add", "default", "keep"];
 
 fn path(values: &Values) -> PathPattern {
     values.path_pattern("path").unwrap_or(PathPattern::Any)
@@ -628,6 +630,7 @@ fn forward_auth(upstream: String, values: &Values) -> ForwardAuth {
         forward: Box::new(forward),
         target: values.text("uri").unwrap_or_else(|| "/".into()),
         copies: values.field_copies("copy-headers").unwrap_or_default(),
+        follows_location: values.flag("follow-location").unwrap_or(false),
         passes_cookies: values.flag("pass-cookies").unwrap_or(false),
         protocol: match values.text("protocol").as_deref() {
             Some("grpc") => AuthProtocol::Grpc,
@@ -656,6 +659,7 @@ fn field_edit(values: &Values) -> FieldEdit {
         action: match values.text("action").as_deref() {
             Some("add") => FieldAction::Add,
             Some("default") => FieldAction::Default,
+            Some("keep") => FieldAction::Keep,
             _ => FieldAction::Set,
         },
     }

@@ -444,7 +444,7 @@ fn parse_field_placeholder(name: &str, place: Place) -> Result<TemplatePiece, Wr
         "request_id" => TemplatePiece::RequestId,
         _ => match name.strip_prefix("request.header.") {
             Some(field) if is_token(field) => TemplatePiece::Field(field.to_owned()),
-            _ if matches!(name, "method" | "http_version" | "status") || name.contains('.') => {
+            _ if matches!(name, "method" | "http_version" | "status" | "cache_status") || name.contains('.') => {
                 TemplatePiece::Variable(parse_named(name, place)?)
             }
             _ => {

@@ -7,7 +7,7 @@ use wire::http::{Request, RequestTarget, Status, path};
 
 use super::Context;
 use crate::config::{LogFilter, unmapped};
-use crate::handler::{ClientLink, ClientLinkCell, Forwarding, Now, Response, Routed};
+use crate::handler::{ClientLink, ClientLinkCell, Forwarding, Now, Routed};
 use crate::log::{BotRecord, LogClient, LogRecord, Subject};
 use crate::metrics::{BotKind, CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
 use crate::routing::RequestAccount;
@@ -261,14 +261,4 @@ fn count(
     if let Some(limit) = visit.and_then(Visit::limit).or_else(of_rejection) {
         metrics.on_limit(limit);
     }
-}
-
-/// True if the response is an upstream response from the cache.
-pub(super) fn is_hit(response: &Response) -> bool {
-    let object = match response {
-        Response::Cached { object, .. } => object,
-        Response::Changed(changed) => &changed.object,
-        Response::Built(_) => return false,
-    };
-    object.object.response().is_some()
 }

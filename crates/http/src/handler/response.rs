@@ -194,6 +194,16 @@ pub struct InternalRedirect {
 const INTERNAL_REDIRECTS_MAX: u32 = 10;
 
 impl Response {
+    /// True if it is an upstream response from the cache.
+    pub fn is_hit(&self) -> bool {
+        let object = match self {
+            Self::Cached { object, .. } => object,
+            Self::Changed(changed) => &changed.object,
+            Self::Built(_) => return false,
+        };
+        object.object.response().is_some()
+    }
+
     /// Target of a script's local redirect or an upstream's internal redirect, and the most such redirects for one
     /// request.
     pub fn local_redirect(&self) -> Option<(&[u8], u32)> {
@@ -244,6 +254,7 @@ pub fn change_fields(fields: &mut Fields, changes: &[FieldChange]) {
                 fields.set(name, value);
             }
             FieldAction::Default if fields.has(name) => {}
+            FieldAction::Keep => {}
             FieldAction::Add | FieldAction::Default => {
                 if !value.is_empty() {
                     fields.push(name, value);

@@ -365,6 +365,7 @@ fn forward_auth(auth: &ExternalAuth, place: &RulePlace<'_>) -> Result<ForwardAut
         target,
         copies: auth.response_headers.iter().map(copy).collect(),
         login,
+        follows_location: false,
         passes_cookies: true,
         protocol,
         body_bytes_max,

@@ -15,7 +15,7 @@ use super::stream_exchanges::ListMarks;
 use super::tunnel::StreamTunnel;
 use super::{ExchangeTurn, HttpStreams, StreamExchanges, StreamFault, StreamKey};
 use crate::connection::Context;
-use crate::connection::record::{CLIENT_GONE, LoggedResponse, NO_RESPONSE, is_hit, record};
+use crate::connection::record::{CLIENT_GONE, LoggedResponse, NO_RESPONSE, record};
 use crate::handler::{
     Body, ChangedResponse, Now, OwnedRequest, Response, ResponseEnding, Routed, Segment, content_slice,
 };
@@ -75,7 +75,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
                 routed.now..turn.now,
             );
         }
-        let is_hit = is_hit(&response);
+        let is_hit = response.is_hit();
         let Some(ResponseStart { status, content }) =
             begin((stream, asked, self.client.alternative()), response, false, streams, turn)
         else {
@@ -166,7 +166,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         let exchange = self.at(index);
         let (stream, asked) = (exchange.stream, exchange.asked);
         let tunnel = response.take_tunnel().filter(|_| asked == RequestedContent::Protocol);
-        let is_hit = is_hit(&response);
+        let is_hit = response.is_hit();
         let started = begin((stream, asked, self.client.alternative()), response, tunnel.is_some(), streams, turn);
         let Some(ResponseStart { status, content }) = started else {
             // The stream was reset.

@@ -12,7 +12,7 @@ use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
 use crate::connection::exchange::{AlternativeService, RESPONSES_WITH_ALTERNATIVE};
 use crate::connection::output::{EncodingContext, Persistence};
-use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, NO_RESPONSE, is_hit, record};
+use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, NO_RESPONSE, record};
 use crate::connection::transfer_rate::TransferMeter;
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{ConnectionStage, Context};
@@ -73,7 +73,7 @@ impl H1Connection {
             alternative: generation.alternative(self.listener).filter(|_| tells_alternative),
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
-        let is_hit = is_hit(&response);
+        let is_hit = response.is_hit();
         let (status, content_bytes) = output.write_response(response, encoding);
         drop(generation);
         // A tunnel's content has no end that could be missed.

@@ -136,6 +136,11 @@ impl FactSource for RoutedFacts<'_> {
                 });
                 return Some(Cow::Owned(found.unwrap_or_default().into_bytes()));
             }
+            Fact::CacheStatus => {
+                let word = routed.link.get().map_or("", |link| link.forwarding().borrow().cache_status());
+                let is_hit = word.is_empty() && self.response.is_some_and(Response::is_hit);
+                if is_hit { b"hit" } else { word.as_bytes() }
+            }
             Fact::Status => {
                 let status = self.status.map(|status| status.code().to_string()).unwrap_or_default();
                 return Some(Cow::Owned(status.into_bytes()));

@@ -79,6 +79,10 @@ fn changes(
                 }
             }
         }
+        if edit.action == FieldAction::Keep {
+            changes.retain(|change: &FieldChange| !change.name.eq_ignore_ascii_case(&edit.name));
+            continue;
+        }
         let mut value = Vec::new();
         let change = match write_value(&edit.value, (&facts, groups.as_ref()), routed, visit, &mut value) {
             Ok(()) => Some(FieldChange { action: edit.action, name: edit.name.clone(), value }),
@@ -234,6 +238,7 @@ fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<E
         match action {
             FieldAction::Set => lines.retain(|line| !is_there(line)),
             FieldAction::Default if lines.iter().any(is_there) => continue,
+            FieldAction::Keep => continue,
             FieldAction::Add | FieldAction::Default => {}
         }
         if !value.is_empty() {

@@ -563,9 +563,13 @@ impl Rules {
     }
 
     /// Redirects the client of a 401 to the page for signing in, if there is one. The cookies of the 401 stay.
-    fn to_login(&self, rule: usize, response: Box<BuiltResponse>, routed: &Routed<'_>) -> Box<BuiltResponse> {
-        let login = self.auths[rule].auth.as_ref().and_then(|auth| auth.login.as_ref());
-        let Some(login) = login.filter(|_| response.status == Status::UNAUTHORIZED) else { return response };
+    fn to_login(&self, rule: usize, mut response: Box<BuiltResponse>, routed: &Routed<'_>) -> Box<BuiltResponse> {
+        let auth = self.auths[rule].auth.as_ref().filter(|_| response.status == Status::UNAUTHORIZED);
+        if auth.is_some_and(|auth| auth.follows_location) && response.fields.has("Location") {
+            response.status = Status::FOUND;
+            return response;
+        }
+        let Some(login) = auth.and_then(|auth| auth.login.as_ref()) else { return response };
         match apply(login, routed) {
             Rewritten::Answer(mut redirect) => {
                 for cookie in response.fields.values(b"set-cookie") {
