@@ -17,12 +17,15 @@ pub(crate) fn without(expression: &str) -> Option<String> {
         let inner = &rest[start + "(?!".len()..];
         let end = end_of_group(inner)?;
         let after = &inner[end + 1..];
-        let tail = after.strip_prefix(".*").unwrap_or(after);
+        // One more letter, or any number of them.
+        let letter = after.strip_prefix('.').filter(|rest| rest.is_empty() || rest.starts_with(['|', ')']));
+        let tail = letter.or(after.strip_prefix(".*")).unwrap_or(after);
         if !(tail.is_empty() || tail.starts_with(['|', ')']) || (after != tail && tail == "$")) {
             return None;
         }
-        result.push_str(&other_than(&texts(&inner[..end])?));
-        rest = after;
+        let others = other_than(&texts(&inner[..end])?);
+        result.push_str(&if letter.is_some() { others.replacen(r"\z|", "", 1) } else { others });
+        rest = letter.unwrap_or(after);
     }
     result.push_str(rest);
     Some(result)

@@ -42,15 +42,13 @@ pub(super) fn asked<'a>(chain: Chain<'a>) -> Option<&'a NginxDirective> {
 
 /// Returns `true` if a location is only asked by an `auth_request` of the server, and needs no handler.
 pub(super) fn is_asked_only(path: Option<&str>, block: &[NginxDirective], server: &[NginxDirective]) -> bool {
-    let withholds = |child: &NginxDirective| child.name == "proxy_pass_request_body" && child.first() == "off";
-    let is_apart = block.iter().any(|child| child.name == "internal" || withholds(child));
-    path.is_some_and(|path| is_apart && asks(path, server))
+    path.is_some_and(|path| block.iter().any(|child| child.name == "internal") && is_asked(path, server))
 }
 
 /// Returns `true` if an `auth_request` in a block names this path.
-fn asks(path: &str, block: &[NginxDirective]) -> bool {
+pub(super) fn is_asked(path: &str, block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| {
-        (directive.name == "auth_request" && directive.first() == path) || asks(path, directive.children())
+        (directive.name == "auth_request" && directive.first() == path) || is_asked(path, directive.children())
     })
 }
 
@@ -79,8 +77,10 @@ impl<'a> AuthScene<'_, 'a> {
         if !copies.is_empty() {
             properties.push(("copy-headers", copies.join(" ")));
         }
-        let mut pages = chain.all("error_page").into_iter();
-        if let Some(login) = pages.find_map(|page| login_of(page, self.server.blocks[1])) {
+        let pages = chain.all("error_page");
+        if pages.iter().any(|page| is_of_location(page, &variables)) {
+            properties.push(("follow-location", "on".to_owned()));
+        } else if let Some(login) = pages.iter().find_map(|page| login_of(page, self.server.blocks[1])) {
             properties.push(("login", login));
         }
         if passes_cookies(chain, &variables) {
@@ -162,12 +162,21 @@ fn passes_cookies(chain: Chain<'_>, variables: &[(String, String)]) -> bool {
 /// without a session, or a cookie of the server.
 pub(super) fn is_part(chain: Chain<'_>, directive: &NginxDirective, server: &[NginxDirective]) -> bool {
     let is_it = || match directive.name.as_str() {
-        "error_page" => login_of(directive, server).is_some(),
+        "error_page" => login_of(directive, server).is_some() || is_of_location(directive, &variables(chain)),
         "add_header" => directive.first().eq_ignore_ascii_case("set-cookie") && is_copied(chain, directive.argument(1)),
         "auth_request_set" => directive.argument(1).starts_with("$upstream_http_"),
         _ => false,
     };
     asked(chain).is_some() && is_it()
+}
+
+/// Returns `true` if clients without a session go where the server says: `error_page 401 =302 $location`.
+fn is_of_location(directive: &NginxDirective, variables: &[(String, String)]) -> bool {
+    let [of, status, page] = directive.arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+        return false;
+    };
+    let is_location = |(variable, from): &(String, String)| variable == page && from == "Location";
+    of == "401" && matches!(status, "=302" | "=") && variables.iter().any(is_location)
 }
 
 /// Page for clients without a session: `error_page 401 = @login`.
@@ -247,11 +256,12 @@ mod tests {
              auth_request_set $auth_cookie $upstream_http_set_cookie; add_header Set-Cookie $auth_cookie; \
              proxy_pass http://b:1; proxy_set_header Host $host; }\n\
              location @oauth2_signin { return 302 /oauth2/sign_in?rd=$scheme://$host$request_uri; }",
-            "deny all path=\"/oauth2/auth\" status=404 internal=on\n\
-             forward-auth \"/oauth2/auth\" off\n\
+            "forward-auth \"/oauth2/auth\" off\n\
              forward-auth \"~^/oauth2/\" off\n\
              forward-auth \"*\" \"http://127.0.0.1:4180\" uri=\"/oauth2/auth\" copy-headers=\"X-Auth-Request-User>X-User\" \
              login=\"/oauth2/sign_in?rd={scheme}://{host}{path}{query}\" pass-cookies=on\n\
+             request-header \"/oauth2/auth\" \"X-Forwarded-Uri\" \"{path}{query}\"\n\
+             forward \"http://127.0.0.1:4180\" path=\"/oauth2/auth\"\n\
              forward \"http://127.0.0.1:4180\" path=\"/oauth2/*\"\nforward \"http://b:1\"",
             0,
         );
@@ -261,10 +271,11 @@ mod tests {
              set $upstream_authelia http://authelia:9091/api/authz/auth-request; proxy_pass $upstream_authelia; \
              proxy_set_header X-Original-Method $request_method; proxy_set_header X-Secret $secret; \
              proxy_set_header X-Original-URL $scheme://$http_host$request_uri; proxy_read_timeout 240; } \
+             auth_request_set $to $upstream_http_location; error_page 401 =302 $to; \
              location /open/ { auth_request off; }",
             "root \"/srv\"\ndeny all path=\"~^/internal/authelia/authz\" status=404 internal=on\n\
              forward-auth \"~^/open/\" off\n\
-             forward-auth \"*\" \"http://authelia:9091\" uri=\"/api/authz/auth-request\" host=\"upstream\" timeout=\"4m\"",
+             forward-auth \"*\" \"http://authelia:9091\" uri=\"/api/authz/auth-request\" follow-location=on host=\"upstream\" timeout=\"4m\"",
             1,
         );
     }

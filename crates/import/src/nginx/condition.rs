@@ -65,9 +65,22 @@ fn answer(status: u16, pattern: Option<&str>, test: &PropertyTest) -> KdlNode {
 /// The reason why it cannot be translated.
 pub(super) fn translate(directive: &NginxDirective, pattern: Option<&str>) -> Result<ConditionalAction, String> {
     let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
+    if let Some(single) = rewrites(directive) {
+        let mut nodes = Vec::new();
+        for one in single {
+            match translate(&one, pattern)? {
+                ConditionalAction::Redirect(found) => nodes.extend(found),
+                _ => return Err(unknown()),
+            }
+        }
+        return Ok(ConditionalAction::Redirect(nodes));
+    }
     let action = action(directive.children()).ok_or_else(unknown)?;
     let [subject, operator, value] = parts(directive);
     let (subject, operator, value) = (subject.as_str(), operator.as_str(), value.as_str());
+    if let Some(node) = redirect_by_groups(action, subject, (operator, value), pattern) {
+        return Ok(ConditionalAction::Redirect(vec![node]));
+    }
     let is_to_tls = match (subject, operator, value) {
         ("$scheme", "=", "http") | ("$scheme", "!=", "https") => true,
         // Certbot writes this. A site here serves only its own hosts, so the condition always holds.
@@ -112,6 +125,42 @@ fn action(block: &[NginxDirective]) -> Option<&NginxDirective> {
     let mut actions = block.iter().filter(|child| !is_aside(child));
     let action = actions.next().filter(|action| matches!(action.name.as_str(), "return" | "rewrite"))?;
     actions.next().is_none().then_some(action)
+}
+
+/// Redirect whose target has groups of the requested path: `if ($request_uri ~ "^(.*)/index\.php(.*)") { return 301 $1$2; }`.
+fn redirect_by_groups(
+    action: &NginxDirective,
+    subject: &str,
+    (operator, value): (&str, &str),
+    pattern: Option<&str>,
+) -> Option<KdlNode> {
+    let is_of_path = matches!(subject, "$request_uri" | "$uri") && matches!(operator, "~" | "~*");
+    let has_group = (1..10).any(|group| action.argument(1).contains(&format!("${group}")));
+    if !is_of_path || !has_group || pattern.is_some() || value.contains("\\?") || action.name != "return" {
+        return None;
+    }
+    let pattern = format!("~{}", expression(value, operator == "~*").ok()?);
+    let mut node = redirect(action, &pattern)?.ok()?;
+    if subject == "$request_uri" && !value.ends_with('$') {
+        node = node.with_last_value(|target| {
+            let mut target = target.to_owned();
+            values::push_query(&mut target);
+            target
+        });
+    }
+    // A group mostly begins with a slash; of two at the start one is taken away.
+    Some(node.with_last_value(|target| if target.starts_with('{') { format!("/{target}") } else { target.to_owned() }))
+}
+
+/// Several rewrites of missing paths, of which the first that fits is applied: an `if` for each.
+fn rewrites(directive: &NginxDirective) -> Option<Vec<NginxDirective>> {
+    let block = directive.children();
+    let ends = |child: &NginxDirective| {
+        child.name == "rewrite" && matches!(child.argument(2), "last" | "permanent" | "redirect")
+    };
+    let is_list = block.len() > 1 && block.iter().all(ends) && is_of_missing(directive);
+    let single = |child: &NginxDirective| NginxDirective { block: Some(vec![child.clone()]), ..directive.clone() };
+    is_list.then(|| block.iter().map(single).collect())
 }
 
 /// Returns `true` if an `if` guards something: it rejects clients, or redirects those without some credential.

@@ -3,7 +3,7 @@
 use super::matching::LocationMatch;
 use super::scene::Scene;
 use super::syntax::NginxDirective;
-use super::{Chain, Notes};
+use super::{Chain, Notes, values};
 use crate::kdl::KdlNode;
 
 /// The part of a location that says where its files are.
@@ -21,6 +21,9 @@ pub(super) struct FilesBlock<'a> {
 impl<'a> FilesBlock<'a> {
     pub(super) fn add(&mut self, directive: &'a NginxDirective, location: &LocationMatch) -> bool {
         match directive.name.as_str() {
+            "alias" if alias(directive.first(), location).is_some_and(|(root, _)| !root.contains('$')) => {
+                self.alias = alias(directive.first(), location);
+            }
             "root" | "alias" if directive.first().contains('$') => {
                 self.elsewhere = Some((directive, "`{host}` is the only variable in `root`"));
             }
@@ -77,6 +80,16 @@ pub(super) struct HandlerFallback<'a> {
 }
 
 impl FilesPart {
+    /// Root and path for missing files, if the location has nothing else.
+    pub(super) fn plain(&self) -> Option<(String, String)> {
+        let (_, rewrite) = self.missing.as_ref()?;
+        Some((self.root.clone()?, rewrite.last_value().to_owned())).filter(|_| self.has_only_index())
+    }
+
+    fn has_only_index(&self) -> bool {
+        self.options.iter().all(|option| option.name() == "index")
+    }
+
     /// Handlers that answer like a location: with its files, otherwise with 404, even if another handler has the path.
     /// A rewrite of missing paths goes to `redirects`, if no other handler would get the path first.
     pub(super) fn into_nodes(
@@ -91,7 +104,11 @@ impl FilesPart {
         let has_front = later.front_controller.is_some() && !is_led_to_front;
         let is_claimed = later.has_fallback || later.has_handler || has_front;
         // A location with the same files could use other index files for a directory.
-        let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
+        let is_option_of_place = |option: &KdlNode| match option.name() {
+            // All that is missing leads to the same script, and directories are rare among such paths.
+            "index" => !(is_led_to_front && option.first_value().is_empty()),
+            name => matches!(name, "browse" | "strip-prefix"),
+        };
         let is_elsewhere =
             later.root.is_some() && (later.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
         let is_rejected = self.missing.is_some() && (is_claimed || is_elsewhere);
@@ -132,7 +149,16 @@ pub(super) fn alias(target: &str, location: &LocationMatch) -> Option<(String, O
             let (around, same) = path.rsplit_once('/')?;
             (name == same).then(|| (directory.to_owned(), (!around.is_empty()).then(|| around.to_owned())))
         }
-        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
+        // `^/a/(.*)$` and `/srv/b/$1`
+        LocationMatch::Expression(expression) => {
+            let fits = expression.strip_prefix('^')?;
+            let fits = fits.strip_suffix('$').unwrap_or(fits);
+            let prefix = fits.strip_suffix("/(.*)").or(fits.strip_suffix("/(.+)"))?;
+            let is_literal = prefix.starts_with('/') && regex::escape(prefix).replace("\\-", "-") == prefix;
+            let target = target.strip_suffix("/$1")?;
+            is_literal.then(|| (target.to_owned(), Some(prefix.to_owned())))
+        }
+        LocationMatch::Named(_) => None,
     }
 }
 
@@ -157,6 +183,15 @@ impl Last {
             "$uri" | "$uri/" => Self::Nothing,
             path => {
                 let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
+                if query == "$request_uri" || query == "$uri" {
+                    return Self::Script(format!("{file}{{path}}"));
+                }
+                if query.contains('=')
+                    && let Ok(target) = values::target(path, "*")
+                {
+                    // Arguments of its own, such as `?q=$uri&$args`.
+                    return Self::Script(target.trim_end_matches('&').to_owned());
+                }
                 if query.is_empty() && !file.ends_with(".php") {
                     Self::File(file.to_owned())
                 } else {
@@ -172,6 +207,8 @@ pub(super) struct Tries {
     pub(super) has_files: bool,
     /// True if a directory is served by its index.
     pub(super) has_directories: bool,
+    /// True if that is what `$uri/` says.
+    has_slash: bool,
     pub(super) is_html_added: bool,
     /// A file that is tried before the last argument.
     pub(super) fallback: Option<String>,
@@ -180,14 +217,22 @@ pub(super) struct Tries {
 
 impl Default for Tries {
     fn default() -> Self {
-        Self { has_files: true, has_directories: true, is_html_added: false, fallback: None, last: Last::Nothing }
+        Self {
+            has_files: true,
+            has_directories: true,
+            has_slash: true,
+            is_html_added: false,
+            fallback: None,
+            last: Last::Nothing,
+        }
     }
 }
 
 impl Tries {
     /// Returns `true` if a directory without an index gets 403 instead of the file for missing paths.
     fn keeps_directories(&self) -> bool {
-        self.has_directories && (self.fallback.is_some() || matches!(self.last, Last::File(_)))
+        let is_kept = self.fallback.is_some() || matches!(self.last, Last::File(_));
+        self.has_directories && (is_kept || (self.has_slash && matches!(self.last, Last::Named(_))))
     }
 
     pub(super) fn read(directive: &NginxDirective, notes: &mut Notes) -> Self {
@@ -206,6 +251,7 @@ impl Tries {
         let tries = Self {
             has_files: has("$uri"),
             has_directories: has("$uri/") || has("$uri/index.html"),
+            has_slash: has("$uri/"),
             is_html_added: has("$uri.html"),
             fallback: fallback.map(|path| (*path).clone()),
             last: Last::of(last),

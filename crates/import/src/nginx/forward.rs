@@ -33,7 +33,10 @@ pub(super) fn is_foreign(name: &str) -> bool {
 /// The reason why there is none.
 pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let family = pass.name.trim_end_matches("_pass");
-    let withheld = ["headers", "body"].into_iter().find(|part| {
+    // Clients may send the requests that the server sends for its `auth_request`, too. They have no content.
+    let is_asked = scene.location.prefix().is_some_and(|path| auth_request::is_asked(path, scene.server));
+    let parts: &[&str] = if is_asked { &["headers"] } else { &["headers", "body"] };
+    let withheld = parts.iter().find(|part| {
         let directive = scene.chain.last(&format!("{family}_pass_request_{part}"));
         directive.is_some_and(|directive| directive.first() == "off")
     });
@@ -115,7 +118,11 @@ fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<KdlNode>, String> {
     match (path, scene.location.prefix()) {
         ("", _) => Ok(None),
         // With variables, the path is sent as it is.
-        (path, _) if own.is_some_and(|pass| pass.had_variables) => Err(format!("all requests get the path `{path}`")),
+        (path, _) if own.is_some_and(|pass| pass.had_variables) => match fixed_path(path, scene) {
+            Some((kept, _)) if kept.is_empty() => Ok(None),
+            Some((kept, _)) => Ok(strip(&kept)),
+            None => Err(format!("all requests get the path `{path}`")),
+        },
         (path, Some(prefix)) if path == prefix => Ok(None),
         ("/", Some(prefix)) if prefix.ends_with('/') => Ok(strip(prefix)),
         (path, Some(prefix)) if is_replaced(path, scene.location) => Ok(strip(prefix)),
@@ -129,9 +136,27 @@ fn is_replaced(path: &str, location: &LocationMatch) -> bool {
     prefix != "/" && path.starts_with('/') && path.ends_with('/') == prefix.ends_with('/') && !path.contains('$')
 }
 
+/// Prefix and path of all requests of a location that get the same path: one of the location's own, whose prefix is
+/// removed unless the upstream's path is such a path itself.
+fn fixed_path(path: &str, scene: Scene<'_>) -> Option<(String, String)> {
+    if !path.starts_with('/') || path.contains(['$', '?']) {
+        return None;
+    }
+    if scene.has(path) {
+        return Some((String::new(), path.to_owned()));
+    }
+    let kept = scene.location.prefix().filter(|_| scene.location.is_prefix())?.trim_end_matches('/');
+    (!kept.is_empty()).then(|| (kept.to_owned(), format!("{kept}{path}")))
+}
+
 /// Rewrite that puts the replacement after the prefix: `/v1/` of `proxy_pass http://b/v1/`.
 pub(super) fn replaced_prefix(pass: &NginxDirective, scene: Scene<'_>) -> Option<KdlNode> {
     let (_, path) = target(pass);
+    if pass.had_variables && pass.name == "proxy_pass" && !url_of(pass).contains('$') {
+        let (_, path) = fixed_path(&path, scene)?;
+        let pattern = scene.location.pattern();
+        return Some(KdlNode::with("rewrite", pattern.as_deref().unwrap_or("*")).text(path));
+    }
     let prefix = scene.location.prefix()?;
     if pass.had_variables || !is_replaced(&path, scene.location) || path == prefix || path == "/" {
         return None;
@@ -260,7 +285,7 @@ fn runs_php(pass: &NginxDirective, location: &LocationMatch) -> bool {
 fn names_whole_script(location: &LocationMatch) -> bool {
     match location {
         LocationMatch::Exact(_) => true,
-        LocationMatch::Expression(expression) => expression.ends_with(r"\.php$"),
+        LocationMatch::Expression(expression) => expression.trim_end_matches(')').ends_with(r"\.php$"),
         _ => false,
     }
 }
@@ -354,7 +379,9 @@ fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &m
     };
     let all = chain.all(name);
     for directive in all.iter().filter(|directive| !is_by_default(directive) && !is_copied(directive)) {
-        if directive.argument(1).contains('$') {
+        if directive.argument(1).contains(char::is_control) {
+            notes.left(directive, "the value of `variable` has no line breaks; set it in the pool of PHP-FPM");
+        } else if directive.argument(1).contains('$') {
             notes.left(directive, "the value of `variable` must be fixed");
             if directive.first().starts_with("HTTP_") {
                 // A client's value must not pass for one of nginx.
@@ -378,6 +405,10 @@ pub(super) fn fields(chain: Chain<'_>, level: &DirectiveLevel, shared: &HttpBloc
         let (name, value) = (directive.first(), directive.argument(1));
         // The handler has an option for `Host`.
         if is_host(name) || is_by_default(name, value, shared) || auth_request::is_copied(chain, value) {
+            continue;
+        }
+        if name.eq_ignore_ascii_case("content-length") && value.is_empty() {
+            // Requests without content have none.
             continue;
         }
         if config::is_own_request_field(name) {

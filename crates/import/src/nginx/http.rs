@@ -6,7 +6,7 @@ use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{self, ProxyScheme, set};
 use super::values::{self, Within, size, time};
-use super::{Chain, Notes, forward, server};
+use super::{Chain, Notes, forward, server, server_names};
 use crate::config::AccessLogFormat;
 use crate::kdl::KdlNode;
 
@@ -163,15 +163,25 @@ impl ImportedFile {
         let chain = Chain::new(block);
         // The first server of an address gets the requests whose names no site has.
         let mut addresses = HashSet::new();
+        // The first server with a name has it.
+        let mut claimed: HashSet<(String, String)> = HashSet::new();
         for directive in block.iter().filter(|directive| directive.name == "server") {
             let children = directive.children();
             let listeners: Vec<&str> =
                 children.iter().filter(|child| child.name == "listen").map(NginxDirective::first).collect();
             let listeners = if listeners.is_empty() { vec!["80"] } else { listeners };
+            let names = server_names::of_block(children);
+            let is_claimed = |name: &&String| {
+                listeners.iter().all(|address| claimed.contains(&((*address).to_owned(), (*name).clone())))
+            };
+            let taken: Vec<String> = names.iter().filter(is_claimed).cloned().collect();
+            for address in &listeners {
+                claimed.extend(names.iter().map(|name| ((*address).to_owned(), name.clone())));
+            }
             let known = addresses.len();
             addresses.extend(listeners);
             let is_first = addresses.len() > known;
-            self.sites.push(server::translate(directive, chain, &shared, is_first, notes));
+            self.sites.push(server::translate(directive, chain, &shared, (is_first, &taken), notes));
         }
     }
 

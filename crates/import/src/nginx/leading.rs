@@ -3,13 +3,14 @@
 
 use regex::Regex;
 
-use super::matching::{LocationMatch, expression, has_branches, head, heads_meet, without_look_around};
+use super::matching::{LocationMatch, exception, expression, has_branches, head, heads_meet, without_look_around};
 use super::precedence::chosen;
 use super::rewrite::{is_of_all, is_redirect, literal, may_apply, redirect};
 use super::scene::Scene;
 use super::settings::{DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::{Chain, Notes, condition, guard};
+use crate::kdl::KdlNode;
 
 /// Returns `true` if a block sends requests elsewhere whose paths begin with `head`.
 pub(super) fn reaches(block: &[NginxDirective], head: &str) -> bool {
@@ -32,7 +33,7 @@ impl<'a> Path<'a> {
     /// Knowledge about the target of a rewrite.
     fn of_target(target: &'a str) -> Self {
         let path = target.split('?').next().unwrap_or_default();
-        match path.find('$') {
+        match path.find(['$', '{']) {
             Some(end) => Self::BeginsWith(&path[..end]),
             None => Self::Is(path),
         }
@@ -40,8 +41,16 @@ impl<'a> Path<'a> {
 
     /// Returns `true` if an expression may match it.
     fn may_fit(self, expression: &str) -> bool {
+        let fits = |expression: &str, path| Regex::new(expression).map_or(true, |found| found.is_match(path));
+        if let Some((base, except)) = exception(expression) {
+            return match self {
+                Self::Is(path) => fits(&base, path) && !fits(&except, path),
+                // All that follows a match is of no importance.
+                Self::BeginsWith(start) => self.may_fit(&base) && (except.contains('$') || !fits(&except, start)),
+            };
+        }
         match self {
-            Self::Is(path) => Regex::new(expression).map_or(true, |expression| expression.is_match(path)),
+            Self::Is(path) => fits(expression, path),
             Self::BeginsWith(start) => {
                 !expression.starts_with('^') || has_branches(expression) || heads_meet(&head(expression), start)
             }
@@ -219,6 +228,23 @@ pub(super) fn of_index(server: &[NginxDirective]) -> Option<&NginxDirective> {
         let is_own = |lead: &&NginxDirective| !of_directory.iter().any(|other| std::ptr::eq(*other, *lead));
         names.iter().find_map(|name| sent_on(&format!("{directory}{name}")).into_iter().find(is_own))
     })
+}
+
+/// Returns `true` if a rewrite leads all paths but some to a front controller, with the path after its name.
+pub(super) fn is_front(rewrite: &NginxDirective) -> bool {
+    exception(rewrite.first()).is_some() && rewrite.argument(1).ends_with(".php$request_uri")
+}
+
+/// Rewrite of directories to such a front controller, which nginx applies to their indexes.
+pub(super) fn front_of_directories(server: &[NginxDirective]) -> Option<KdlNode> {
+    let rewrite = of_index(server).filter(|rewrite| is_front(rewrite))?;
+    let (base, except) = exception(rewrite.first())?;
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let target = rewrite.argument(1).replace("$request_uri", "{path}{query}");
+    let root = base.trim_start_matches('^');
+    let when =
+        format!("path matches {} and not path matches {} and path != {}", quoted(&base), quoted(&except), quoted(root));
+    Some(KdlNode::with("rewrite", "~/$").text(target).property("when", when))
 }
 
 fn sends_on(block: &[NginxDirective], path: Path<'_>) -> bool {

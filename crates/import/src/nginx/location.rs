@@ -63,6 +63,10 @@ impl LocationParts {
             self.rules.closed.push(node.word_property("status", 404).word_property("internal", "on"));
             return;
         }
+        if let Some(named) = error_location(scene, block) {
+            let scene = Scene { chain: chain.with(named), ..scene };
+            return self.add(scene, named, notes);
+        }
         let pass = forward::pass(block);
         let level = DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
         let mut rules = ImportedRules::default();
@@ -98,7 +102,8 @@ impl LocationParts {
             node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
         };
         let is_redirected = rules.redirects.iter().any(is_redirect);
-        let needs_files = pass.is_none() && !is_answered && !is_redirected;
+        let needs_files =
+            pass.is_none() && !is_answered && !is_redirected && !is_left_to_others(location, block, scene);
         if let Some((directive, why)) = files.elsewhere {
             match needs_files {
                 true => self.reject(directive, location, why, notes),
@@ -145,8 +150,10 @@ impl LocationParts {
             let block = other.directive.children();
             (other.location.prefix().is_some() || is_single) && is_of_files(block) && says_age(block)
         };
-        let said = scene.chain.blocks.iter().any(|block| says_age(block));
-        if is_of_files(block) && !said && wider.any(is_kept) {
+        let said = scene.chain.last("expires").is_some_and(|expires| expires.first() != "off")
+            || scene.chain.all("add_header").into_iter().any(is_age);
+        let is_said_around = scene.chain.blocks[..2].iter().any(|block| says_age(block));
+        if is_of_files(block) && !said && (is_said_around || wider.any(is_kept)) {
             rules.fields.push(KdlNode::with("cache-control", pattern).text(""));
         }
     }
@@ -158,17 +165,30 @@ impl LocationParts {
         let has_last = self.last.is_some();
         let front_controller = self.front_controller.as_deref();
         let mut groups: Vec<Vec<KdlNode>> = Vec::new();
-        let mut later: Vec<LocationMatch> = Vec::new();
+        // Handlers, with the files and the path for missing ones if that is all they have.
+        let mut later: Vec<(LocationMatch, Option<(String, String)>)> = Vec::new();
         // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
-            let is_sent_on = self.is_rewritten_if_missing(&location);
-            let has_handler = has_last || is_sent_on || later.iter().any(|other| other.overlaps(&location));
+            let target = match &handler {
+                PartHandler::Files(part) => part.missing.as_ref().map(|(_, rewrite)| rewrite.last_value().to_owned()),
+                _ => None,
+            };
+            let is_sent_on = self.is_rewritten_if_missing(&location, target.as_deref());
+            let plain = match &handler {
+                PartHandler::Files(part) => part.plain(),
+                _ => None,
+            };
+            // One that does the same with what this one lacks changes nothing.
+            let is_other = |(other, same): &(LocationMatch, Option<(String, String)>)| {
+                other.overlaps(&location) && (plain.is_none() || *same != plain)
+            };
+            let has_handler = has_last || is_sent_on || later.iter().any(is_other);
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
                 PartHandler::Scripts { location, node, tried } => {
-                    let is_led_to_front =
-                        front_controller.is_some_and(|script| tried.iter().any(|path| path == script));
+                    let name = front_controller.map(|script| script.split(['?', '{']).next().unwrap_or_default());
+                    let is_led_to_front = name.is_some_and(|script| tried.iter().any(|path| path == script));
                     let is_claimed = has_handler || has_fallback || (front_controller.is_some() && !is_led_to_front);
                     let pattern = location.pattern().filter(|_| is_claimed);
                     let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
@@ -180,7 +200,7 @@ impl LocationParts {
                 }
             };
             if !nodes.is_empty() {
-                later.push(location);
+                later.push((location, plain));
             }
             groups.push(nodes);
         }
@@ -189,11 +209,15 @@ impl LocationParts {
     }
 
     /// Returns `true` if a rewrite of another location would get paths of this one that its handler lacks.
-    fn is_rewritten_if_missing(&self, location: &LocationMatch) -> bool {
+    fn is_rewritten_if_missing(&self, location: &LocationMatch, target: Option<&str>) -> bool {
         let own = [Some(location.pattern().unwrap_or_else(|| "*".to_owned())), html_pattern(location)];
         self.rules.redirects.iter().any(|node| {
             let is_own = own.iter().flatten().any(|pattern| node.is_for(pattern));
-            node.has_property("missing") && !is_own && LocationMatch::of_pattern(node.first_value()).overlaps(location)
+            let is_same = target == Some(node.last_value());
+            node.has_property("missing")
+                && !is_own
+                && !is_same
+                && LocationMatch::of_pattern(node.first_value()).overlaps(location)
         })
     }
 
@@ -213,6 +237,17 @@ impl LocationParts {
     }
 
     fn add_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
+        if pass.name == "fastcgi_pass" {
+            // Only some of its paths may continue after the script's name.
+            for location in &scene.location.branches_of_scripts() {
+                self.add_one_pass(pass, Scene { location, ..scene }, notes);
+            }
+            return;
+        }
+        self.add_one_pass(pass, scene, notes);
+    }
+
+    fn add_one_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
         let location = scene.location.clone();
         match forward::handler(pass, scene, notes) {
             Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
@@ -438,6 +473,30 @@ fn html_pattern(location: &LocationMatch) -> Option<String> {
     }
 }
 
+/// Block of the location with a name to which all requests of another go: `error_page 418 = @name; return 418;`.
+fn error_location<'a>(scene: Scene<'a>, block: &[NginxDirective]) -> Option<&'a [NginxDirective]> {
+    let is_part = |child: &NginxDirective| matches!(child.name.as_str(), "error_page" | "return");
+    let status = block.iter().find(|child| child.name == "return")?.first();
+    let page = block.iter().find(|child| child.name == "error_page")?;
+    let [of, "=", name] = page.arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else { return None };
+    let named = scene.named(name)?.directive.children();
+    let is_plain = block.iter().all(is_part) && !guard::is_guarded(named) && forward::pass(named).is_some();
+    (of == status && is_plain).then_some(named)
+}
+
+/// Returns `true` if a location is a directory whose files are those of the locations around it, in spite of redirects on
+/// a condition.
+fn is_left_to_others(location: &LocationMatch, block: &[NginxDirective], scene: Scene<'_>) -> bool {
+    let is_condition = |child: &NginxDirective| matches!(child.name.as_str(), "if" | "access_log" | "log_not_found");
+    let wider = scene.wider.iter().filter(|other| other.location.overlaps(location));
+    let is_directory = matches!(location, LocationMatch::Exact(path) if path.ends_with('/'));
+    let has_condition = block.iter().any(|child| child.name == "if");
+    is_directory
+        && has_condition
+        && block.iter().all(is_condition)
+        && wider.clone().all(|other| is_of_files(other.directive.children()))
+}
+
 /// Response that is only a status.
 fn answer(status: u16) -> KdlNode {
     KdlNode::with("respond", answer_path(status)).word(status)
@@ -455,9 +514,12 @@ fn is_of_files(block: &[NginxDirective]) -> bool {
 fn says_age(block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "expires" => directive.first() != "off",
-        "add_header" => directive.first().eq_ignore_ascii_case("cache-control"),
-        _ => false,
+        _ => is_age(directive),
     })
+}
+
+fn is_age(directive: &NginxDirective) -> bool {
+    directive.name == "add_header" && directive.first().eq_ignore_ascii_case("cache-control")
 }
 
 /// `return 200 "text"`.
@@ -490,5 +552,49 @@ fn is_of_handler(directive: &NginxDirective) -> bool {
         // Splits a path into script and rest.
         "set" => directive.argument(1).starts_with("$fastcgi_"),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nginx::tests::{site, translated};
+
+    /// Issue 23: constructs of the configurations that projects publish.
+    #[test]
+    fn published_constructs_are_translated() {
+        let check = |inside: &str, expect: &str| {
+            let (lines, remarks) = site(inside);
+            assert!(lines.contains(expect), "{inside}: {lines}");
+            assert_eq!(remarks, Vec::<String>::new(), "{inside}");
+        };
+        check(
+            "location ^~ /a/api { proxy_pass http://b:1; rewrite ^/a/(.*)$ /$1 break; }",
+            "path=\"~^/a/api\" {\n    strip-prefix \"/a\"",
+        );
+        check(
+            "set $to b:1; location /a/ { proxy_pass http://$to/rpc; }",
+            "rewrite \"/a/*\" \"/a/rpc\"\nforward \"http://b:1\" path=\"/a/*\" {\n    strip-prefix \"/a\"",
+        );
+        check(
+            "location ~ /pack$ { error_page 418 = @git; return 418; } location @git { proxy_pass http://b:1; }",
+            "forward \"http://b:1\" path=\"~/pack$\"",
+        );
+        check("location ~ ^/up/ { location ~ \\.png$ { return 204; } }", "respond #\"~^/up/.*(?:\\.png$)\"# 204");
+        check(
+            "location ~ ^/w/(.*)$ { alias /d/$1; }",
+            "files \"~^/w/(.*)$\" root=\"/d\" {\n    strip-prefix \"/w\"\n}",
+        );
+        check(
+            "if (!-e $request_filename) { rewrite /a$ /a/ permanent; rewrite ^/b/(.*)$ /$1 last; }",
+            "redirect \"~/a$\" \"/a/{query}\" status=301 missing=on\nrewrite \"~^/b/(.*)$\" \"/{1}\" missing=on",
+        );
+        check("if ($request_uri ~ ^(.*)/index.php(.*)) { return 301 $1$2; }", "redirect \"~^(.*)/index.php(.*)\"");
+        check("location ~ ^/setup/(?!pub/). { deny all; }", "deny all path=#\"~^/setup/(?:[^p]|p(?:");
+        let (text, _) = translated(
+            "server { listen 80; server_name a; root /srv; } server { listen 80; server_name a b; root /srv; } \
+             server { listen 81; server_name a; root /srv; }",
+        );
+        let sites: Vec<&str> = text.lines().filter(|line| line.starts_with("site")).collect();
+        assert_eq!(sites, ["site \"a\" {", "site \"b\" {", "site \"a\" {"]);
     }
 }

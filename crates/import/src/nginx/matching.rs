@@ -84,9 +84,12 @@ impl LocationMatch {
         if inner.starts_with('^') && self.head().starts_with(prefix) {
             return Ok(self);
         }
+        // The front keeps its letter case.
+        let (inner, flags) = inner.strip_prefix("(?i)").map_or((inner.as_str(), "?:"), |inner| (inner, "?i:"));
         let head = head(inner);
         // A match that begins within the prefix, except at its last slash, would have to be found in a part of it.
-        let begins_within = (1..prefix.len()).any(|at| heads_meet(&prefix[at..], &head) && &prefix[at..] != "/");
+        let (lower, head) = (prefix.to_ascii_lowercase(), head.to_ascii_lowercase());
+        let begins_within = (1..prefix.len()).any(|at| heads_meet(&lower[at..], &head) && &lower[at..] != "/");
         if inner.contains('^') || head.is_empty() || begins_within {
             return Err("its expression cannot be limited to paths of the enclosing location".to_owned());
         }
@@ -94,7 +97,7 @@ impl LocationMatch {
             Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
             _ => format!("{}.*", regex::escape(prefix)),
         };
-        Ok(Self::Expression(format!("^{front}(?:{inner})")))
+        Ok(Self::Expression(format!("^{front}({flags}{inner})")))
     }
 
     /// Returns `true` if a path is one of its paths.
@@ -114,6 +117,25 @@ impl LocationMatch {
     /// Returns `true` if it matches all paths with a prefix, not a single path.
     pub(super) fn is_prefix(&self) -> bool {
         matches!(self, Self::Prefix(_) | Self::PrefixFirst(_))
+    }
+
+    /// The alternatives of an expression, if one of them is that of scripts without PATH_INFO; otherwise itself.
+    pub(super) fn branches_of_scripts(&self) -> Vec<Self> {
+        let whole = vec![self.clone()];
+        let Self::Expression(expression) = self else { return whole };
+        let branches: Vec<&str> = expression.split('|').collect();
+        let is_split = |branch: &&str| Regex::new(branch).is_ok();
+        let has_scripts = branches.len() > 1 && branches.iter().any(|branch| branch.ends_with(r"\.php$"));
+        if !has_scripts || !branches.iter().all(is_split) || expression.starts_with("(?") {
+            return whole;
+        }
+        branches.into_iter().map(|branch| Self::Expression(branch.to_owned())).collect()
+    }
+
+    /// Returns `true` if an expression matches all paths with this front.
+    pub(super) fn is_of_front(&self, front: &str) -> bool {
+        let Self::Expression(expression) = self else { return false };
+        expression.strip_prefix('^').is_some_and(|rest| !front.is_empty() && rest == regex::escape(front))
     }
 
     /// Common prefix of all its paths.
@@ -160,6 +182,18 @@ pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, Strin
         }
         Err(error) => Err(format!("its expression cannot be translated: {error}")),
     }
+}
+
+/// The expression before a negative look-ahead at the end, and one of the paths that it keeps away: `^/` and `^/(?:a|b.+)`
+/// of `^/(?!a|b.+)`.
+pub(super) fn exception(text: &str) -> Option<(String, String)> {
+    let (base, rest) = text.split_once("(?!")?;
+    let inner = rest.strip_suffix(')')?;
+    let except = format!("{base}(?:{inner})");
+    // No further group may be open or look around.
+    let is_read = |text: &str| !text.contains("(?!") && !text.contains("(?<") && Regex::new(text).is_ok();
+    (base.starts_with('^') && !has_branches(base) && is_read(base) && is_read(inner) && is_read(&except))
+        .then(|| (base.to_owned(), except))
 }
 
 /// An expression that fits at least what one with look-around fits, which regular expressions here don't have: looking

@@ -3,9 +3,11 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed; [`auth_request`] those that a server decides. [`variables`] replaces the user's own variables, and [`query_suffix`] one that is a part of a URL. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`added_fields`] says which response fields a location has. [`variables`] replaces the user's own variables, [`query_suffix`] one that is a part of a URL, and [`aliases`] an `alias` that is a root. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
+mod added_fields;
+mod aliases;
 mod auth_request;
 mod caching;
 mod condition;
@@ -47,6 +49,7 @@ pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), Impo
 fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
     let (directives, maps) = variables::replace(&query_suffix::removed(directives), &mut notes);
+    let directives = aliases::as_roots(&directives);
     let nodes = http::translate(&directives, maps, &mut notes);
     (nodes, notes.sorted(&directives))
 }

@@ -40,7 +40,46 @@ pub(super) fn of_server<'a>(
     all.retain(|found: &ServerLocation<'a>| found.location.is_expression() || found.is_chosen(server));
     let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(ServerLocation::text).collect();
     all.sort_by_key(|found| found.order(&shields));
-    all
+    ordered(all)
+}
+
+/// Puts each location before those that nginx would choose after it, as far as all such pairs allow.
+fn ordered<'a>(mut rest: Vec<ServerLocation<'a>>) -> Vec<ServerLocation<'a>> {
+    let precedes = |one: &ServerLocation<'a>, other: &ServerLocation<'a>, is_longest: bool| {
+        if !one.location.overlaps(&other.location) {
+            return false;
+        }
+        match (one.location.is_expression(), other.location.is_expression()) {
+            (true, false) => other.location.is_prefix() && other.is_searched_for(one),
+            (false, true) => is_longest && one.location.is_prefix() && !one.is_searched_for(other),
+            (false, false) => one.text().len() > other.text().len() || !one.location.is_prefix(),
+            (true, true) => false,
+        }
+    };
+    let mut before: Vec<Vec<usize>> = rest
+        .iter()
+        .enumerate()
+        .map(|(at, found)| {
+            let is_before = |(other, one): &(usize, &ServerLocation<'a>)| {
+                let are_expressions = found.location.is_expression() && one.location.is_expression();
+                let is_longest = one.location.is_prefix() && one.is_longest_of(found, &rest);
+                *other != at
+                    && (precedes(one, found, is_longest)
+                        || (are_expressions && *other < at && one.location.overlaps(&found.location)))
+            };
+            rest.iter().enumerate().filter(is_before).map(|(other, _)| other).collect()
+        })
+        .collect();
+    let mut result = Vec::with_capacity(rest.len());
+    let mut left: Vec<Option<ServerLocation<'a>>> = rest.drain(..).map(Some).collect();
+    while let Some(first) = left.iter().position(Option::is_some) {
+        let is_free = |at: &usize| left[*at].is_some() && before[*at].iter().all(|other| left[*other].is_none());
+        // Without a free one there is a conflict.
+        let next = (first..left.len()).find(is_free).unwrap_or(first);
+        before[next].clear();
+        result.extend(left[next].take());
+    }
+    result
 }
 
 fn collect<'a>(
@@ -59,11 +98,15 @@ fn collect<'a>(
         let inside = [around, &[directive]].concat();
         match location {
             Ok(location) => {
-                if location.is_expression() && directive.children().iter().any(|child| child.name == "location") {
+                let has_inner = directive.children().iter().any(|child| child.name == "location");
+                // The paths of `~ ^/a/` are those of a prefix.
+                let front = Some(location.head()).filter(|head| location.is_of_front(head));
+                if location.is_expression() && has_inner && front.is_none() {
                     reject(directive, around, "there are locations in one that is an expression".to_owned());
                     continue;
                 }
-                collect(directive.children(), &inside, location.prefix().or(prefix), all, reject);
+                let front = if location.is_expression() { front.as_deref() } else { location.prefix() };
+                collect(directive.children(), &inside, front.or(prefix), all, reject);
                 all.push(ServerLocation { location, directive, around: around.to_vec() });
             }
             Err(why) => reject(directive, around, why),
@@ -133,6 +176,11 @@ impl<'a> ServerLocation<'a> {
         self.around.iter().copied().chain([self.directive]).map(NginxDirective::children)
     }
 
+    /// The locations around it that are no expressions.
+    fn prefixes_around(&self) -> impl Iterator<Item = &'a NginxDirective> {
+        self.around.iter().copied().filter(|directive| !matches!(directive.first(), "~" | "~*"))
+    }
+
     fn text(&self) -> String {
         self.location.prefix().unwrap_or_default().to_owned()
     }
@@ -166,8 +214,11 @@ impl<'a> ServerLocation<'a> {
         let length = Reverse(self.text().len());
         match &self.location {
             LocationMatch::Exact(_) => (0, Reverse(0)),
-            LocationMatch::Expression(_) if self.around.is_empty() => (3, Reverse(0)),
-            LocationMatch::Expression(_) => (1, Reverse(self.around.len())),
+            // Expressions inside another one stand before it.
+            LocationMatch::Expression(_) => match self.prefixes_around().count() {
+                0 => (3, Reverse(0)),
+                depth => (1, Reverse(depth)),
+            },
             // A longer prefix is found before the shield.
             LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
                 let is_shielded = shields.iter().any(|shield| prefix.starts_with(shield));
@@ -180,8 +231,8 @@ impl<'a> ServerLocation<'a> {
     /// Returns `true` if nginx checks an expression for paths of this prefix.
     fn is_searched_for(&self, expression: &Self) -> bool {
         let own: Vec<&NginxDirective> = self.around.iter().copied().chain([self.directive]).collect();
-        let depth = expression.around.len();
-        let is_around = expression.around.iter().zip(&own).all(|(one, other)| std::ptr::eq(*one, *other));
+        let depth = expression.prefixes_around().count();
+        let is_around = expression.prefixes_around().zip(&own).all(|(one, other)| std::ptr::eq(one, *other));
         is_around && depth <= own.len() && own.get(depth).is_none_or(|beside| beside.first() != "^~")
     }
 
@@ -247,7 +298,11 @@ mod tests {
         check(r"location ^~ /s/ { } location /s/p/ { } location ~ ^/a { }", &[]);
         check(r"location ^~ / { } location ~ \.php$ { }", &[("^~ /", r"~ \.php$")]);
         check(r"location ^~ /s/ { location ~ \.php$ { } } location ~ \.php$ { }", &[]);
-        check(r"location /n/ { location ~ \.php$ { } } location /n/m/ { }", &[("/n/m/", r"~ \.php$")]);
+        check(r"location /n/ { location ~ \.php$ { } } location /n/m/ { }", &[]);
+        check(
+            r"location /n/ { location ~ \.php$ { } } location /n/m/ { } location ~ \.p { }",
+            &[("/n/m/", r"~ \.php$")],
+        );
         check(r"location /n/ { location ~ \.php$ { } location /n/m/ { } }", &[]);
     }
 }

@@ -3,7 +3,7 @@
 use regex::Regex;
 
 use super::condition::PropertyTest;
-use super::matching::{LocationMatch, expression, has_branches, head, heads_meet};
+use super::matching::{LocationMatch, exception, expression, has_branches, head, heads_meet};
 use super::syntax::NginxDirective;
 use super::values::{self, push_query};
 use crate::kdl::KdlNode;
@@ -28,7 +28,10 @@ pub(super) fn rewrite(
     pattern: Option<&str>,
     test: Option<&PropertyTest>,
 ) -> Result<Option<KdlNode>, String> {
-    let Some((pattern, source)) = confined(directive.first(), directive.argument(1), pattern)? else { return Ok(None) };
+    let Some(Confined { pattern, target: source, when }) = confined(directive.first(), directive.argument(1), pattern)?
+    else {
+        return Ok(None);
+    };
     let mut target = values::target(&source, &pattern)?;
     if target.starts_with('{') && !target.starts_with("{path}") && !target.starts_with("{scheme}") {
         // A group mostly begins with a slash; of two at the start one is taken away.
@@ -50,16 +53,60 @@ pub(super) fn rewrite(
         Some(status) => KdlNode::with("redirect", pattern).text(target).word_property("status", status),
         None => KdlNode::with("rewrite", pattern).text(target),
     };
-    Ok(Some(test.into_iter().fold(node, |node, test| test.on(node))))
+    Ok(Some(match (when, test) {
+        (Some(when), Some(PropertyTest::When(test))) => node.property("when", format!("{when} and ({test})")),
+        (Some(when), test) => test.into_iter().fold(node.property("when", when), |node, test| test.on(node)),
+        (None, test) => test.into_iter().fold(node, |node, test| test.on(node)),
+    }))
 }
 
-/// The pattern of the paths that an expression fits within a location, and the target in its terms.
-fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(String, String)>, String> {
+/// Rewrite of a location's paths.
+struct Confined {
+    /// Paths that the expression fits within the location.
+    pattern: String,
+    /// The target in the pattern's terms.
+    target: String,
+    /// Further condition.
+    when: Option<String>,
+}
+
+impl Confined {
+    fn of(pattern: impl Into<String>, target: impl Into<String>) -> Self {
+        Self { pattern: pattern.into(), target: target.into(), when: None }
+    }
+}
+
+/// Condition that the path is one of a pattern's.
+fn is_path_of(pattern: &str) -> Option<String> {
+    let expression = match pattern.strip_prefix('~') {
+        Some(expression) => expression.to_owned(),
+        None => match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+            (Some(ending), _) if !ending.is_empty() => format!("{}$", regex::escape(ending)),
+            (_, Some(front)) if !front.is_empty() => format!("^{}", regex::escape(front)),
+            _ => return None,
+        },
+    };
+    Some(format!("path matches '{}'", expression.replace('\'', "''")))
+}
+
+/// The paths that an expression fits within a location, and the target in its terms.
+fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<Confined>, String> {
     let all = pattern.unwrap_or("*");
     let of_all = |target: String| match target.contains("$1") {
         true => Err("the target cannot name what the expression matched".to_owned()),
-        false => Ok(Some((all.to_owned(), target))),
+        false => Ok(Some(Confined::of(all, target))),
     };
+    let has_groups = || (1..10).any(|group| target.contains(&format!("${group}")));
+    if let Some((base, except)) = exception(fits).filter(|_| !has_groups() && may_apply(fits, pattern)) {
+        let is_not = format!("not path matches '{}'", except.replace('\'', "''"));
+        let is_base = format!("path matches '{}'", base.replace('\'', "''"));
+        return Ok(Some(match pattern {
+            Some(pattern) => {
+                Confined { when: Some(format!("{is_base} and {is_not}")), ..Confined::of(pattern, target) }
+            }
+            None => Confined { when: Some(is_not), ..Confined::of(format!("~{base}"), target) },
+        }));
+    }
     if ANY.contains(&fits) {
         return of_all(target.to_owned());
     }
@@ -73,19 +120,20 @@ fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(S
         return Ok(None);
     }
     let fits = expression(fits, false)?;
-    let Some(pattern) = pattern else { return Ok(Some((format!("~{fits}"), target.to_owned()))) };
+    let Some(pattern) = pattern else { return Ok(Some(Confined::of(format!("~{fits}"), target))) };
     if pattern.starts_with('/') && !pattern.ends_with('*') {
-        return Ok(of_path(&fits, target, pattern));
+        return Ok(of_path(&fits, target, pattern).map(|(pattern, target)| Confined::of(pattern, target)));
     }
     let head = head(&fits);
     let is_within = literal(pattern).is_some_and(|literal| head.starts_with(&literal));
     match is_within && !has_branches(&fits) {
-        true if fits.starts_with('^') => Ok(Some((format!("~{fits}"), target.to_owned()))),
-        true => Ok(Some((format!("~^{fits}"), target.to_owned()))),
-        false => {
-            Err("a rewrite applies to all paths that its expression matches, not only to those of a location"
-                .to_owned())
-        }
+        true if fits.starts_with('^') => Ok(Some(Confined::of(format!("~{fits}"), target))),
+        true => Ok(Some(Confined::of(format!("~^{fits}"), target))),
+        false => match is_path_of(pattern) {
+            Some(when) => Ok(Some(Confined { when: Some(when), ..Confined::of(format!("~{fits}"), target) })),
+            None => Err("a rewrite applies to all paths that its expression matches, not only to those of a location"
+                .to_owned()),
+        },
     }
 }
 
@@ -116,19 +164,27 @@ pub(super) fn is_redirect(directive: &NginxDirective) -> bool {
     matches!(directive.argument(2), "permanent" | "redirect") || target.contains("://") || target.starts_with("$scheme")
 }
 
-/// The front that a `rewrite … break` takes from the paths of a location before its handler has them.
-pub(super) fn stripped_prefix<'a>(directive: &NginxDirective, location: &'a LocationMatch) -> Option<&'a str> {
+/// The front that a `rewrite … break` takes from the paths of a location before its handler has them. It may be a part of
+/// the front of the location.
+pub(super) fn stripped_prefix<'a>(directive: &'a NginxDirective, location: &LocationMatch) -> Option<&'a str> {
     if directive.name != "rewrite" || directive.argument(2) != "break" {
         return None;
     }
-    let (LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix)) = location else { return None };
-    let prefix = prefix.trim_end_matches('/');
-    let rest = directive.first().trim_start_matches('^').strip_prefix(prefix)?.trim_end_matches('$');
-    let is_front = matches!(
-        (rest, directive.argument(1)),
-        ("/(.*)" | "/(.+)" | "/?(.*)" | "/*(.*)", "/$1") | ("(/.*)" | "(/.+)" | "(.*)", "$1")
-    );
-    (is_front && !prefix.is_empty()).then_some(prefix)
+    let front = match location {
+        LocationMatch::Exact(_) | LocationMatch::Named(_) => return None,
+        location => location.head(),
+    };
+    let fits = directive.first().trim_start_matches('^');
+    let fits = fits.strip_suffix('$').unwrap_or(fits);
+    let after_slash = ["/(.*)", "/(.+)", "/?(.*)", "/*(.*)"];
+    let rests: &[&str] = match directive.argument(1) {
+        "/$1" => &after_slash,
+        "$1" => &["(/.*)", "(/.+)", "(.*)"],
+        _ => return None,
+    };
+    let prefix = rests.iter().find_map(|rest| fits.strip_suffix(rest))?;
+    let is_within = front.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    (is_within && prefix.starts_with('/') && !prefix.ends_with('/')).then_some(prefix)
 }
 
 /// `return 301 URL`; `None` if it is no redirect.
@@ -183,9 +239,19 @@ mod tests {
         check("^/(.*)$ /b?q=$1", None, Err("cannot name"));
         check("^/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
         check("/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
-        check("^/a/?(.*)$ /b/$1", Some("/a/*"), Err("not only to those of a location"));
-        check("^/a/x|/b /b", Some("/a/*"), Err("not only to those of a location"));
-        check(r"/(.*)\.htm$ /b/$1", Some("~^/a"), Err("not only to those of a location"));
+        check(
+            "^/a/?(.*)$ /b/$1",
+            Some("/a/*"),
+            Ok(Some(r#"rewrite "~^/a/?(.*)$" "/b/{1}" when="path matches '^/a/'""#)),
+        );
+        check("^/a/x|/b /b", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/x|/b" "/b" when="path matches '^/a/'""#)));
+        check(
+            "^/(?!a|b.+) /c$request_uri",
+            Some("*.php"),
+            Ok(Some(
+                r#"rewrite "*.php" "/c{path}{query}" when="path matches '^/' and not path matches '^/(?:a|b.+)'""#,
+            )),
+        );
         check(r"^/(\w+)$ /b/$1", Some("/a"), Ok(Some(r#"rewrite "/a" "/b/a""#)));
         check(r"^/(\d+)$ /b/$1", Some("/a"), Ok(None));
         check("^/a(?<n>.)$ /b/$n", None, Ok(Some(r#"rewrite "~^/a(?<n>.)$" "/b/{n}""#)));

@@ -15,18 +15,18 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
-use super::{Chain, Notes, auth_request, guard, leading, server_names, values};
+use super::{Chain, Notes, added_fields, auth_request, guard, leading, server_names, values};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
 const HTTP3: &str = "HTTP/3 is on for all listeners with TLS; `http-versions` of `server` turns it off";
 
-/// The site of a server. An earlier server may have all names that no site has.
+/// The site of a server. An earlier server may have all names that no site has, and some of its names.
 pub(super) fn translate(
     directive: &NginxDirective,
     http: Chain<'_>,
     shared: &HttpBlock,
-    is_first: bool,
+    (is_first, taken): (bool, &[String]),
     notes: &mut Notes,
 ) -> KdlNode {
     let block = directive.children();
@@ -44,6 +44,14 @@ pub(super) fn translate(
             || rules.add(child, context, notes);
         if !known {
             notes.unknown(child);
+        }
+    }
+    for names in block.iter().filter(|child| child.name == "server_name") {
+        let is_taken = |name: &String| taken.contains(name);
+        if server_names::of_block(std::slice::from_ref(names)).iter().any(is_taken) {
+            site.names.retain(|name| !is_taken(name));
+            site.has_other_names = true;
+            notes.needless(names, "an earlier server of the same address has the name");
         }
     }
     if chain.all("listen").is_empty() {
@@ -264,7 +272,7 @@ impl ImportedSite {
         for conflict in precedence::conflicts(&locations) {
             reject_conflict(conflict, server, rules, notes);
         }
-        if let Some(rewrite) = leading::of_index(block) {
+        if let Some(rewrite) = leading::of_index(block).filter(|rewrite| !leading::is_front(rewrite)) {
             let why = "index files are not requested by their own paths, to which it applies";
             rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
         }
@@ -309,6 +317,8 @@ impl ImportedSite {
         }
         let scene = AuthScene { locations: &locations, server, shared };
         guard::of_requests(scene, &mut parts.rules, notes);
+        parts.rules.redirects.extend(leading::front_of_directories(block));
+        parts.rules.fields.extend(added_fields::of_locations(&locations, server));
         let has_rejections = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
         parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, (scene, has_rejections), notes));
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(KdlNode::last_value);
@@ -340,6 +350,8 @@ impl ImportedSite {
         let root = chain.last("root").map(|root| root.first().to_owned());
         let has_own_root = parts.rules.files.iter().any(|node| node.name() == "root");
         let root = self.root.or(root).filter(|root| !root.contains('$'));
+        // nginx has its own welcome page there.
+        parts.has_files &= root.is_some() || has_own_root;
         if parts.has_files
             && !has_own_root
             && let Some(root) = &root
@@ -429,6 +441,11 @@ fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
 fn with_front_controller(mut handlers: Vec<KdlNode>, script: Option<String>) -> Vec<KdlNode> {
     let Some(script) = script else { return handlers };
+    if script.contains('{') {
+        // The script has the path as PATH_INFO.
+        handlers.insert(0, KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
+        return handlers;
+    }
     match handlers.iter_mut().rfind(|node| node.name() == "fastcgi") {
         Some(node) => node.children.push(KdlNode::with("fallback", script)),
         None => handlers.insert(0, KdlNode::with("rewrite", "*").text(script).word_property("missing", "on")),

@@ -2,8 +2,21 @@
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
+use super::syntax::NginxDirective;
+
 /// Most names of an expression.
 const NAMES_MAX: usize = 64;
+
+/// Names of a server, as sites have them, without expressions.
+pub(super) fn of_block(block: &[NginxDirective]) -> Vec<String> {
+    let names = block.iter().filter(|child| child.name == "server_name").flat_map(|child| &child.arguments);
+    let names = names.filter(|name| !name.starts_with(['~', '$', '_']) && !name.is_empty());
+    let with_domains = |name: &String| match name.strip_prefix('.') {
+        Some(domain) => vec![domain.to_owned(), format!("*.{domain}")],
+        None => vec![name.clone()],
+    };
+    names.flat_map(with_domains).collect()
+}
 
 /// Names that an expression of `server_name` matches: all of them, with `*.` for any text before a domain.
 /// Returns `None` if there are more, or if a part of a name would be enough.

@@ -8,7 +8,7 @@ use super::http::HttpBlock;
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
 use super::values::{self, Within, duration, size, time};
-use super::{condition, guard, leading, needless, rewrite};
+use super::{added_fields, condition, guard, leading, needless, rewrite};
 use crate::kdl::KdlNode;
 
 /// Reasons for which an access log is not written.
@@ -252,25 +252,20 @@ impl ImportedRules {
                 let value = match values::text(directive.argument(1), Within::Field) {
                     Ok(value) => value,
                     Err(why) => {
-                        notes.left(
-                            directive,
-                            match directive.argument(1).contains("$upstream_cache_status") {
-                                true => "`cache-status` of `cache` says it, in the field `Cache-Status`".to_owned(),
-                                false => why,
-                            },
-                        );
+                        notes.left(directive, why);
                         return true;
                     }
                 };
                 // `Cache-Control` belongs with `expires`, if there is one; for files it costs nothing.
-                let name = directive.first();
-                let is_fixed = !directive.argument(1).contains('$');
-                let node = if name.eq_ignore_ascii_case("cache-control") && is_fixed && !level.is_forwarded() {
+                if added_fields::is_freshness(directive, level.is_forwarded()) {
                     return self.add_cache_control(&value, level);
-                } else {
-                    response_header(level, name, &value)
-                };
-                self.fields.push(node);
+                }
+                // Fields of locations depend on the fields around them.
+                if !matches!(level, DirectiveLevel::Location { .. }) {
+                    let node = response_header(level, directive.first(), &value);
+                    let is_further = self.fields.iter().any(|other| other.is_like(&node));
+                    self.fields.push(if is_further { node.word_property("action", "add") } else { node });
+                }
             }
             "expires" => {
                 let value = match directive.first() {
@@ -279,6 +274,12 @@ impl ImportedRules {
                         let value = values::text(text, Within::Field).unwrap_or_default();
                         let node = response_header(level, "Cache-Control", &value);
                         self.fields.push(node.word_property("action", "add"));
+                        let of_redirects = directive.argument(1);
+                        if !of_redirects.is_empty() {
+                            let when = "status >= 301 and status <= 308 and status != 304 and not response.header.Content-Type";
+                            let node = response_header(level, "Cache-Control", of_redirects);
+                            self.fields.push(node.word_property("action", "default").property("when", when));
+                        }
                         return true;
                     }
                     text => match freshness(text) {

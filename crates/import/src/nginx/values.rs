@@ -99,6 +99,11 @@ fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<Stri
             push_query(&mut result);
             continue;
         }
+        if within == Within::Target && name == "http_host" && result.contains('?') {
+            // A URL in an argument needs the port, too.
+            result.push_str("{request.header.Host}");
+            continue;
+        }
         if groups.contains(&name) {
             result.push_str(&format!("{{{name}}}"));
             continue;
@@ -254,6 +259,7 @@ mod tests {
         check("/index.php$is_args$args", Within::Target, Ok("/index.php{query}"));
         check("/index.php?$args", Within::Target, Ok("/index.php{query}"));
         check("/i?q=1&$args", Within::Target, Ok("/i?q=1{&query}"));
+        check("/i?rd=$http_host", Within::Target, Ok("/i?rd={request.header.Host}"));
         check("$remote_addr", Within::Field, Ok("{client}"));
         check("${http_x_trace}!", Within::Field, Ok("{request.header.X-Trace}!"));
         check("{a}", Within::Field, Ok("{{a}}"));

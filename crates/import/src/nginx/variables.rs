@@ -74,11 +74,20 @@ fn replace_block(block: &[NginxDirective], scope: &mut Texts) -> Vec<NginxDirect
         }
         let mut one = replaced(directive, scope);
         if directive.block.is_some() {
-            one.block = Some(replace_block(directive.children(), &mut scope.clone()));
+            let mut inner = scope.clone();
+            inner.extend(server_name(directive).map(|name| ("server_name".to_owned(), name)));
+            one.block = Some(replace_block(directive.children(), &mut inner));
         }
         all.push(one);
     }
     all
+}
+
+/// `$server_name` in the block of a server: its first name.
+fn server_name(directive: &NginxDirective) -> Option<String> {
+    let names = directive.children().iter().find(|child| directive.name == "server" && child.name == "server_name")?;
+    let name = names.first();
+    (!name.starts_with(['~', '$'])).then(|| name.strip_prefix('.').unwrap_or(name).to_ascii_lowercase())
 }
 
 /// Names of variables that a block sets.
@@ -235,7 +244,10 @@ impl Maps {
                 let text = with_texts(source.first(), &self.texts);
                 if let Ok(node) = self.node(&own, &text, &times) {
                     self.nodes.insert(own.clone(), (node, BTreeSet::new()));
-                    directive.arguments = vec![format!("${{map.{own}}}")];
+                    let is_of_type = source.first() == "$sent_http_content_type";
+                    // Redirects of nginx are pages.
+                    let of_pages = fixed_value(&times, "text/html").filter(|_| is_of_type);
+                    directive.arguments = [Some(format!("${{map.{own}}}")), of_pages].into_iter().flatten().collect();
                 }
             }
             if let Some(block) = &mut directive.block {
@@ -354,6 +366,10 @@ mod tests {
         );
         check("set $a /srv; location / { root ${a}/b; }", "location / { root /srv/b }");
         check("set $a $fastcgi_path_info; fastcgi_param P $a;", "fastcgi_param P $fastcgi_path_info");
+        check(
+            "server { server_name .A.b c.d; return 301 https://$server_name$request_uri; }",
+            "server { server_name .A.b c.d; return 301 https://a.b$request_uri }",
+        );
         // A later value counts for what is not in order.
         check("set $a 1; return 200 $a; set $a 2; root /$a;", "return 200 1; root /2");
         check("set $a $1; root /$a;", "set $a $1; root /$a");
