@@ -25,6 +25,7 @@ usage: cargo xtask import-corpus [OPTION]... [DIR]
   --short          fewer requests
   --root DIR       files that are copied to / before, such as snippets that configurations include
   --caddy PROGRAM  Caddy, if it is not in PATH
+  --nginx PROGRAM  nginx, if it is not in PATH
   --tailcoat PROGRAM  server (default: target/debug/tailcoat)
   --only TEXT      configurations whose path contains a text
   --details        list each difference
@@ -37,6 +38,7 @@ pub(super) struct CorpusOptions {
     is_short: bool,
     root: Option<PathBuf>,
     caddy: PathBuf,
+    nginx: PathBuf,
     tailcoat: PathBuf,
     only: Option<String>,
     has_details: bool,
@@ -124,6 +126,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
         is_short: false,
         root: None,
         caddy: "caddy".into(),
+        nginx: "nginx".into(),
         tailcoat: "target/debug/tailcoat".into(),
         only: None,
         has_details: false,
@@ -139,6 +142,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
             "--counts" => options.counts = Some(value()?.into()),
             "--root" => options.root = Some(std::path::absolute(value()?)?),
             "--caddy" => options.caddy = value()?.into(),
+            "--nginx" => options.nginx = value()?.into(),
             "--tailcoat" => options.tailcoat = value()?.into(),
             "--only" => options.only = Some(value()?),
             "--stub" => options.stubs = Some(value()?),
@@ -184,7 +188,13 @@ fn in_namespaces(file: &Path, options: &CorpusOptions) -> Value {
     // An own PID namespace ends all servers with this process.
     command.args(["-mnpf", "--kill-child"]).arg(program).arg("import-corpus");
     command.arg("--inside").arg(std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
-    command.arg("--caddy").arg(&options.caddy).arg("--tailcoat").arg(&options.tailcoat);
+    command
+        .arg("--caddy")
+        .arg(&options.caddy)
+        .arg("--nginx")
+        .arg(&options.nginx)
+        .arg("--tailcoat")
+        .arg(&options.tailcoat);
     if let Some(root) = &options.root {
         command.arg("--root").arg(root);
     }

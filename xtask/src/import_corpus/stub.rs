@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -76,9 +76,10 @@ pub(super) fn listen_at(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers all questions of DNS with one address.
-pub(super) fn resolve_names() -> io::Result<()> {
-    let socket = UdpSocket::bind("0.0.0.0:53")?;
+/// Answers all questions of DNS at this address with that of the stubs.
+pub(super) fn resolve_names(address: Ipv4Addr) -> io::Result<()> {
+    // A response from another address of this machine is not accepted.
+    let socket = UdpSocket::bind((address, 53))?;
     thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -151,7 +152,7 @@ fn answer_http(stream: &mut (impl Read + Write), first: u8, name: &str) -> io::R
 /// Status of a request: a field asks for a rejection.
 fn verdict(field: Option<&str>, target: &str) -> (&'static str, String) {
     match field {
-        Some("deny") => ("401 Unauthorized", format!("DENIED {target}\n")),
+        Some("deny") => ("401 Unauthorized\r\nLocation: http://login.example/", format!("DENIED {target}\n")),
         _ => ("200 OK", String::new()),
     }
 }

@@ -56,6 +56,7 @@ pub(super) struct World {
     main: PathBuf,
     pub(super) text: String,
     caddy: PathBuf,
+    nginx: PathBuf,
     tailcoat: PathBuf,
     /// Ports of stubs.
     pub(super) stubs: BTreeSet<u16>,
@@ -83,7 +84,7 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> Result<(), Box<dyn Error
 pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box<dyn Error>> {
     let source = fs::read_to_string(file)?;
     let kind = kind(file, &source);
-    let caddy = program(&options.caddy);
+    let (caddy, nginx) = (program(&options.caddy), program(&options.nginx));
     run("mount", &["--make-rprivate", "/"])?;
     run("mount", &["-t", "tmpfs", "corpus", "/mnt"])?;
     for name in ["upper", "work", "root"] {
@@ -103,7 +104,7 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     }
     users()?;
     let (main, text) = place(file, &source, kind)?;
-    let all = with_includes(&text, &main);
+    let all = with_constants(&with_includes(&text, &main));
     let words = words(&all);
     certificates(&words)?;
     passwords(&all)?;
@@ -129,13 +130,15 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
         fs::set_permissions(PHP_SOCKET, fs::Permissions::from_mode(0o777))?;
     }
     logs(&words)?;
+    // The page of the package is no site's.
+    let _ = fs::remove_file("/usr/share/nginx/html/index.html");
     let stubs = upstreams(&words)?;
     for directory in ["/var/log/nginx", "/var/log/apache2", "/var/log/caddy"] {
         fs::create_dir_all(directory)?;
     }
     // Servers run as other users, and the logs of this machine are another's.
     run("chmod", &["-R", "a+rwX", "/var/log"])?;
-    Ok(World { kind, main, text: all, caddy, tailcoat: options.tailcoat.clone(), stubs })
+    Ok(World { kind, main, text: all, caddy, nginx, tailcoat: options.tailcoat.clone(), stubs })
 }
 
 /// Returns `true` if PHP runs inside Apache, as it does for all directories of hosting, or if the configuration names it.
@@ -216,8 +219,10 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
             let map =
                 if has_map { "" } else { "map $http_upgrade $connection_upgrade { default upgrade; '' close; }\n" };
             write("/etc/nginx/conf.d/site.conf", &format!("{map}{text}"))?;
+            // As containers have it. A site may have its own.
             let main = "user root;\nevents {}\nhttp {\n    include /etc/nginx/mime.types;\n    \
-                        default_type application/octet-stream;\n    server_names_hash_bucket_size 128;\n    include /etc/nginx/conf.d/site.conf;\n}\n";
+                        resolver 127.0.0.1 ipv6=off;\n    default_type application/octet-stream;\n    \
+                        server_names_hash_bucket_size 128;\n    include /etc/nginx/conf.d/site.conf;\n}\n";
             Ok((write("/etc/nginx/nginx.conf", main)?, text.to_owned()))
         }
         Original::Caddy => {
@@ -367,10 +372,10 @@ fn with_includes(text: &str, main: &Path) -> String {
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut queue = vec![text.to_owned()];
     while let Some(text) = queue.pop() {
-        for line in text.lines() {
-            let mut words = line.split_whitespace();
-            let Some("include" | "Include" | "IncludeOptional" | "import") = words.next() else { continue };
-            let Some(pattern) = words.next() else { continue };
+        for (before, pattern) in words(&text) {
+            if !matches!(before.as_str(), "include" | "includeoptional" | "import") {
+                continue;
+            }
             let pattern = directory.join(pattern.trim_end_matches(';').trim_matches('"'));
             for file in expand(&pattern) {
                 if !seen.contains(&file)
@@ -386,6 +391,16 @@ fn with_includes(text: &str, main: &Path) -> String {
         }
     }
     all
+}
+
+/// The text with the paths that variables of nginx's `set` stand for.
+fn with_constants(text: &str) -> String {
+    let words = words(text);
+    let pairs = words.iter().zip(words.iter().skip(1));
+    let constants = pairs.filter(|((before, name), (_, value))| {
+        before == "set" && name.starts_with('$') && value.starts_with('/') && !value.contains('$')
+    });
+    constants.fold(text.to_owned(), |text, ((_, name), (_, value))| text.replace(name.as_str(), value))
 }
 
 fn expand(pattern: &Path) -> Vec<PathBuf> {
@@ -509,7 +524,7 @@ fn passwords(text: &str) -> Result<(), Box<dyn Error>> {
 
 /// Directories of sites.
 fn roots(words: &[(String, String)]) -> BTreeSet<String> {
-    let mut roots = BTreeSet::from(["/usr/share/nginx/html".to_owned(), "/srv/htaccess".to_owned()]);
+    let mut roots = BTreeSet::from(["/srv/htaccess".to_owned()]);
     let mut previous = "";
     for (before, word) in words {
         let is_root = matches!(before.as_str(), "root" | "alias" | "documentroot" | "directory")
@@ -589,6 +604,8 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
         if !is_upstream {
             continue;
         }
+        // A variable may follow.
+        let authority = authority.split('$').next().unwrap_or_default();
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         ports.extend(port.parse::<u16>().ok());
         if is_name(host) && host.parse::<std::net::IpAddr>().is_err() {
@@ -608,7 +625,12 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
     for port in &listening {
         stub::listen(*port)?;
     }
-    let _ = stub::resolve_names();
+    let resolvers = words.iter().filter(|(before, _)| before == "resolver");
+    let resolvers = resolvers.filter_map(|(_, word)| word.parse::<std::net::Ipv4Addr>().ok());
+    let resolvers: BTreeSet<_> = resolvers.chain([std::net::Ipv4Addr::LOCALHOST]).collect();
+    for resolver in resolvers {
+        let _ = stub::resolve_names(resolver);
+    }
     Ok(listening)
 }
 
@@ -659,7 +681,7 @@ impl World {
     pub(super) fn start_original(&self) -> Result<Child, Box<dyn Error>> {
         let mut command = match self.kind {
             Original::Nginx => {
-                let mut command = Command::new("nginx");
+                let mut command = Command::new(&self.nginx);
                 command.args(["-c", "/etc/nginx/nginx.conf", "-g", "daemon off;"]);
                 command
             }
@@ -698,7 +720,9 @@ impl World {
                     .lines()
                     .filter(|line| !line.contains("\"level\":\"info\"") && !line.contains("warn"))
                     .collect();
-                return Err(lines.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join(" | ").into());
+                let first =
+                    lines.iter().position(|line| line.contains("error")).unwrap_or(lines.len().saturating_sub(3));
+                return Err(lines[first..].iter().take(3).copied().collect::<Vec<_>>().join(" | ").into());
             }
             if !self.listeners()?.is_empty() {
                 // Other listeners of the same server follow at once.
