@@ -311,8 +311,7 @@ fn words(line: &str) -> Vec<String> {
         let Some(first) = characters.next() else { return words };
         let mut word = String::new();
         if matches!(first, '"' | '\'') {
-            loop {
-                let Some(next) = characters.next() else { break };
+            while let Some(next) = characters.next() {
                 match next {
                     '\\' => match characters.next_if(|next| *next == first || *next == '\\') {
                         // A backslash before another one stays for the expression.
