@@ -84,21 +84,47 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
 
 /// CaddySiteParts of requests for hosts that no site names: Caddy answers them without content.
 pub(super) fn of_other_hosts(file: &Caddyfile, shared: &Shared<'_>) -> Option<KdlNode> {
-    let addresses: Vec<Address> =
-        file.sites.iter().flat_map(|site| &site.addresses).filter_map(|text| read(text, shared).ok()).collect();
-    let port = |address: &Address| match address.listener {
-        CaddyListener::Port(port, false) => Some(port),
-        _ => None,
-    };
-    let catches =
-        |port: u16| addresses.iter().any(|one| one.host.is_empty() && one.listener == CaddyListener::Port(port, false));
-    let ports: BTreeSet<u16> = addresses.iter().filter_map(port).filter(|port| !catches(*port)).collect();
-    if ports.is_empty() || shared.options.default_bind.is_some() {
+    // Address of the machine, or none for all, and port; true if a site catches all hosts there.
+    let mut listened: BTreeMap<(Option<String>, u16), bool> = BTreeMap::new();
+    for site in &file.sites {
+        let bound = bound_to(&site.directives, shared);
+        for address in site.addresses.iter().filter_map(|text| read(text, shared).ok()) {
+            let CaddyListener::Port(port, false) = address.listener else { continue };
+            let places = match bound.as_slice() {
+                [] => vec![None],
+                bound => bound.iter().cloned().map(Some).collect(),
+            };
+            for place in places {
+                *listened.entry((place, port)).or_default() |= address.host.is_empty();
+            }
+        }
+    }
+    let mut lines: Vec<KdlNode> = listened
+        .into_iter()
+        .filter(|(_, catches)| !catches)
+        .flat_map(|((place, port), _)| listeners(place.as_slice(), port))
+        .collect();
+    if lines.is_empty() {
         return None;
     }
-    let mut lines: Vec<KdlNode> = ports.iter().map(|port| KdlNode::new("listen").word(port)).collect();
     lines.push(KdlNode::with("respond", "*").word(200));
     Some(KdlNode::new("site").required_block(lines).comment("hosts that no other site names"))
+}
+
+/// Addresses of the machine at which a site listens; without any, all.
+pub(super) fn bound_to(directives: &[Directive], shared: &Shared<'_>) -> Vec<String> {
+    let own = directives.iter().rfind(|directive| directive.name == "bind");
+    own.map_or(&shared.options.default_bind, |directive| &directive.arguments).clone()
+}
+
+/// Listeners of a port at these addresses of the machine.
+pub(super) fn listeners(bound: &[String], port: u16) -> Vec<KdlNode> {
+    let listen = || KdlNode::new("listen");
+    let at = |address: &String| match address.contains(':') && !address.starts_with('[') {
+        true => listen().text(format!("[{address}]:{port}")),
+        false => listen().text(format!("{address}:{port}")),
+    };
+    if bound.is_empty() { vec![listen().word(port)] } else { bound.iter().map(at).collect() }
 }
 
 /// Reads an address.

@@ -13,7 +13,7 @@ pub(super) struct GlobalOptions {
     pub(super) https_port: u16,
     /// `auto_https off`, or without redirects.
     pub(super) is_automatic_off: bool,
-    pub(super) default_bind: Option<String>,
+    pub(super) default_bind: Vec<String>,
     pub(super) has_local_certificates: bool,
     server: Vec<KdlNode>,
     limits: Vec<KdlNode>,
@@ -39,7 +39,7 @@ pub(super) fn translate(options: &[Directive], notes: &mut Notes) -> GlobalOptio
         http_port: 80,
         https_port: 443,
         is_automatic_off: false,
-        default_bind: None,
+        default_bind: Vec::new(),
         has_local_certificates: false,
         server: Vec::new(),
         limits: Vec::new(),
@@ -55,7 +55,7 @@ impl GlobalOptions {
         match directive.name.as_str() {
             "http_port" => self.http_port = first.parse().unwrap_or(self.http_port),
             "https_port" => self.https_port = first.parse().unwrap_or(self.https_port),
-            "default_bind" => self.default_bind = directive.arguments.first().cloned(),
+            "default_bind" => self.default_bind.clone_from(&directive.arguments),
             "auto_https" => match first {
                 "off" | "disable_redirects" | "disable_certs" => {
                     self.is_automatic_off = true;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::address::CaddyListener;
+use super::address::{CaddyListener, bound_to, listeners};
 use super::files::CaddyTries;
 use super::matcher::{Matcher, MatcherScope, any_path, joined, of_fixed, routed, with_tests};
 use super::{Shared, files, order, proxy, rules, tls};
@@ -95,15 +95,11 @@ pub(super) fn translate(
     };
     site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
     let mut has_certificate = false;
-    let mut bind = site.shared.options.default_bind.clone();
-    for directive in directives {
-        match directive.name.as_str() {
-            "tls" => has_certificate |= tls::translate(directive, &mut site, notes),
-            "bind" => bind = directive.arguments.first().cloned(),
-            _ => {}
-        }
+    for directive in directives.iter().filter(|directive| directive.name == "tls") {
+        has_certificate |= tls::translate(directive, &mut site, notes);
     }
-    site.listen(&context, bind.as_deref(), has_certificate, notes);
+    let bound = bound_to(directives, site.shared);
+    site.listen(&context, &bound, has_certificate, notes);
     let is_total = site.walk(directives, &Scope::default(), notes);
     if !is_total && site.parts.last.is_none() && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
@@ -114,27 +110,25 @@ pub(super) fn translate(
 }
 
 impl CaddySiteParts<'_, '_> {
-    fn listen(&mut self, context: &SiteContext<'_>, bind: Option<&str>, has_certificate: bool, notes: &mut Notes) {
+    fn listen(&mut self, context: &SiteContext<'_>, bound: &[String], has_certificate: bool, notes: &mut Notes) {
         let is_automatic = context.listeners.iter().all(|listener| *listener == CaddyListener::Automatic);
         let is_public = context.names.iter().all(|name| is_public(name)) && !self.is_internal;
-        let address = |port: u16, node: KdlNode| match bind {
-            Some(bind) if bind.contains(':') => node.text(format!("[{bind}]:{port}")),
-            Some(bind) => node.text(format!("{bind}:{port}")),
-            None => node.word(port),
+        let mut add = |port: u16, has_tls: bool| {
+            let nodes = listeners(bound, port).into_iter();
+            self.parts.options.extend(nodes.map(|node| if has_tls { node.word_property("tls", "on") } else { node }));
         };
-        if !is_automatic || bind.is_some() {
+        if !is_automatic || !bound.is_empty() {
             for listener in context.listeners {
                 match listener {
                     CaddyListener::Automatic => {
-                        self.parts.options.push(address(80, KdlNode::new("listen")));
-                        self.parts.options.push(address(443, KdlNode::new("listen")).word_property("tls", "on"));
-                        self.parts.options.push(KdlNode::new("redirect-to-https"));
+                        add(80, false);
+                        add(443, true);
                     }
-                    CaddyListener::Port(port, has_tls) => {
-                        let node = address(*port, KdlNode::new("listen"));
-                        self.parts.options.push(if *has_tls { node.word_property("tls", "on") } else { node });
-                    }
+                    CaddyListener::Port(port, has_tls) => add(*port, *has_tls),
                 }
+            }
+            if context.listeners.contains(&CaddyListener::Automatic) {
+                self.parts.options.push(KdlNode::new("redirect-to-https"));
             }
         }
         if self.has_tls && !has_certificate && !is_public {

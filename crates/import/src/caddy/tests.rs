@@ -138,3 +138,28 @@ fn addresses_are_listeners() {
     check("a.de, b.de", "site \"a.de\" \"b.de\" {");
     check("localhost", "site \"localhost\" {|certificate \"tls/localhost.pem\" key=\"tls/localhost.key\"");
 }
+
+#[test]
+fn sites_listen_where_they_are_bound() {
+    let listens = |text: &str| {
+        let (found, remarks) = translated(text);
+        assert_eq!(remarks, Vec::<String>::new());
+        found.lines().map(str::trim).filter(|line| line.starts_with("listen")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        listens("http://a.example {\n bind 127.0.0.1 ::1\n}\nhttp://b.example {\n bind 127.0.0.1\n}"),
+        [
+            "listen \"127.0.0.1:80\"",
+            "listen \"[::1]:80\"",
+            "listen \"127.0.0.1:80\"",
+            "listen \"127.0.0.1:80\"",
+            "listen \"[::1]:80\"",
+        ],
+        "other hosts are where the sites are"
+    );
+    assert_eq!(listens("http:// {\n bind 127.0.0.1\n}"), ["listen \"127.0.0.1:80\""]);
+    assert_eq!(
+        listens("{\n default_bind 10.0.0.1\n}\na.example {\n}"),
+        ["listen \"10.0.0.1:80\"", "listen \"10.0.0.1:443\" tls=on"]
+    );
+}
