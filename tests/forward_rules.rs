@@ -243,7 +243,7 @@ fn guards_hold_in_front_of_apache() {
         assert!(runs(&open, &format!("/cgi-bin/status{end}")), "PATH_INFO reaches the program: {end}");
     }
     for rules in [
-        "basic-auth \"/wp-login.php\" \"/nonexistent\"\n basic-auth \"/cgi-bin/status\" \"/nonexistent\"",
+        "basic-auth \"/wp-login.php\" \"/dev/null\"\n basic-auth \"/cgi-bin/status\" \"/dev/null\"",
         "deny all path=\"*.php\"\n deny all path=\"/cgi-bin/status\"",
         "deny all path=#\"~^/wp-login\\.php$\"#\n deny all path=#\"~^/cgi-bin/status$\"#",
     ] {

@@ -90,7 +90,7 @@ static VARIABLES: &[ForeignVariable] = &[
     variable(NGINX, "time_iso8601", "", "", "{time_rfc3339}"),
     variable(NGINX, "time_local", "", "", "{time}"),
     variable(NGINX, "upstream_addr", "", "", "{upstream}"),
-    variable(NGINX, "upstream_cache_status", "", "{cache_status}", "{cache_status}"),
+    variable(NGINX, "upstream_cache_status", "", "", "{cache_status}"),
     variable(NGINX, "upstream_connect_time", "", "", "{upstream_connect_s}"),
     variable(NGINX, "upstream_header_time", "", "", "{upstream_first_byte_s}"),
     variable(NGINX, "upstream_response_time", "", "", "{upstream_duration_s}"),

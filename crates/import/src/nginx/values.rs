@@ -133,6 +133,9 @@ fn placeholder(name: &str, within: Within) -> Option<String> {
     {
         return Some(format!("{{response.header.{}}}", field_name(field)));
     }
+    if within == Within::Field && name == "upstream_cache_status" {
+        return Some("{cache_status}".to_owned());
+    }
     if within == Within::Target {
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             return Some(format!("{{{name}}}"));
