@@ -414,7 +414,10 @@ fn absolute(location: &str, request: &CorpusRequest) -> String {
     // Some encode more characters than they must.
     let location = location.replace("%26", "&").replace("%3D", "=").replace("%3A", ":").replace("%2F", "/");
     let host = request.host.to_ascii_lowercase();
-    let location = location.replacen(&format!("://{host}:{}", request.port), &format!("://{host}"), 1);
+    // Only at the start: the query may have an address, too.
+    let with_port = |scheme: &str| format!("{scheme}://{host}:{}", request.port);
+    let rest = |scheme| Some(format!("{scheme}://{host}{}", location.strip_prefix(&with_port(scheme))?));
+    let location = rest("http").or_else(|| rest("https")).unwrap_or(location.clone());
     location.replacen(":80/", "/", 1).replacen(":443/", "/", 1)
 }
 
