@@ -219,6 +219,26 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
 }
 
 #[test]
+fn a_single_address_beside_all() {
+    let port = free_port();
+    let site = |listen: &str, text: &str| format!("site {{\n listen {listen}\n respond \"/\" 200 \"{text}\"\n}}\n");
+    let all = format!("{}{}", saying("here"), site(&port.to_string(), "all"));
+    let both = format!("{}{all}", site(&format!("\"127.0.0.1:{port}\""), "one"));
+    let operated = Operated::start(&both);
+    let connect = |host: u8| {
+        TcpStream::connect_timeout(&std::net::SocketAddr::from(([127, 0, 0, host], port)), Duration::from_millis(500))
+    };
+    get(&mut connect(1).unwrap(), "one");
+    get(&mut connect(2).unwrap(), "all");
+    operated.reload(&all);
+    eventually("the single address is one of all", || connect(1).is_ok());
+    get(&mut connect(1).unwrap(), "all");
+    operated.reload(&both);
+    get(&mut connect(1).unwrap(), "one");
+    get(&mut connect(2).unwrap(), "all");
+}
+
+#[test]
 fn what_is_known_is_kept() {
     const RESPONSE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\nstored";
     let cached = ScriptedUpstream::start(vec![vec![

@@ -81,14 +81,20 @@ pub(super) struct DatagramOffer {
 }
 
 impl DatagramGroup {
-    /// Binds the sockets of an address, for this number of workers.
+    /// Binds the sockets of an address, for this number of workers. `is_alone` is false if this process has a listener that
+    /// overlaps it.
     ///
     /// # Errors
     /// The address is in use or not permitted, or the kernel lacks the filter.
-    pub(super) fn bind(address: SocketAddr, workers: usize, life_line: Arc<LifeLine>) -> io::Result<Self> {
+    pub(super) fn bind(
+        address: SocketAddr,
+        workers: usize,
+        life_line: Arc<LifeLine>,
+        is_alone: bool,
+    ) -> io::Result<Self> {
         let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
         let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
-        let sockets = DatagramSockets { all: bind_udp(address, banks * bank_size)?, _life_line: life_line };
+        let sockets = DatagramSockets { all: bind_udp(address, banks * bank_size, is_alone)?, _life_line: life_line };
         let mut users = vec![BankUser::None; banks];
         users[0] = BankUser::Own;
         let group = Self { sockets: Arc::new(sockets), bank_size, users, bank: 0, is_ipv6: address.is_ipv6() };
@@ -266,7 +272,7 @@ mod tests {
         fn first() -> Self {
             let (life_line, life) = LifeLine::new().unwrap();
             let (life_line, life) = (Arc::new(life_line), Arc::new(life));
-            let group = DatagramGroup::bind("127.0.0.1:0".parse().unwrap(), 2, Arc::clone(&life_line)).unwrap();
+            let group = DatagramGroup::bind("127.0.0.1:0".parse().unwrap(), 2, Arc::clone(&life_line), true).unwrap();
             Self { life_line, life, group }
         }
 

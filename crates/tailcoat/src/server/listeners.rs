@@ -233,7 +233,8 @@ impl Listeners {
             if let Some(sockets) = self.handed_over.remove(&key(&plan.listen)) {
                 new.open.push((number, plan.listen.clone(), sockets));
             } else if !self.open.get(&number).is_some_and(OpenAddress::can_stay) {
-                let sockets = worker::bind(&plan, workers, &config.server, &self.inherited);
+                let is_alone = !self.overlaps_own(&plan.listen, &new);
+                let sockets = worker::bind(&plan, workers, &config.server, &self.inherited, is_alone);
                 let sockets = sockets.map_err(ServerStartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
@@ -246,6 +247,13 @@ impl Listeners {
             new.plans.push((number, plan));
         }
         Ok(new)
+    }
+
+    /// Returns `true` if this process has another listener that the address overlaps.
+    fn overlaps_own(&self, listen: &Listen, new: &NewListeners) -> bool {
+        let open = self.open.values().map(|address| &address.listen);
+        let own = open.chain(self.handed_over.keys()).chain(new.open.iter().map(|(_, listen, _)| listen));
+        own.into_iter().any(|own| overlaps(listen, own))
     }
 
     /// Opens the UDP sockets of an address, at the port of its TCP sockets. Without them, clients use TCP.
@@ -264,7 +272,8 @@ impl Listeners {
         let opened = new.open.iter().find(|(other, ..)| *other == number).and_then(|(.., sockets)| sockets.first());
         let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
         let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
-        match DatagramGroup::bind(address, workers, life_line) {
+        let is_alone = !self.overlaps_own(&plan.listen, new);
+        match DatagramGroup::bind(address, workers, life_line, is_alone) {
             Ok(group) => new.datagrams.push((number, group)),
             Err(error) => new.without_datagrams.push((plan.listen.clone(), error)),
         }
@@ -527,6 +536,14 @@ fn remove_socket_file(path: &Path) -> io::Result<()> {
         Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
         _ => Ok(()),
     }
+}
+
+/// Returns `true` if one is an address, and the other one stands for all addresses of its family, with the same port.
+fn overlaps(one: &Listen, other: &Listen) -> bool {
+    let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else { return false };
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && one.ip().is_unspecified() != other.ip().is_unspecified()
 }
 
 /// Key by which listeners are compared; ignores a socket file's permissions.

@@ -116,7 +116,7 @@ pub(super) struct AsyncListener {
 }
 
 /// Opens the sockets of a listener: one per worker for TCP, among which the kernel distributes connections, otherwise
-/// one for all.
+/// one for all. `is_alone` is false if this process has a listener that overlaps the address.
 ///
 /// # Errors
 /// The address is in use, not of this machine or not permitted, or `inherited` has no such socket.
@@ -125,9 +125,10 @@ pub(crate) fn bind(
     workers: usize,
     server: &ServerSettings,
     inherited: &Inherited,
+    is_alone: bool,
 ) -> io::Result<Vec<Listener>> {
     match &plan.listen {
-        Listen::Tcp(address) => match bind_tcp(*address, workers, &SocketSettings::of(server, plan.is_ftp)) {
+        Listen::Tcp(address) => match bind_tcp(*address, workers, &SocketSettings::of(server, plan.is_ftp), is_alone) {
             // `[::]` on a machine without IPv6: no sockets.
             Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
             listeners => listeners,
@@ -137,13 +138,19 @@ pub(crate) fn bind(
     }
 }
 
-fn bind_tcp(address: SocketAddr, workers: usize, settings: &SocketSettings) -> io::Result<Vec<Listener>> {
+fn bind_tcp(
+    mut address: SocketAddr,
+    workers: usize,
+    settings: &SocketSettings,
+    is_alone: bool,
+) -> io::Result<Vec<Listener>> {
     // With `SO_REUSEPORT`, a second server of the same user could bind the same address and share its connections. So
     // the first try goes without; it also chooses the port if that is 0. It does not listen: clients that connected to it
-    // would get a reset.
-    let probe = until_free(|| bind_socket(address, settings, false))?;
-    let address = probe.local_addr()?.as_socket().unwrap_or(address);
-    drop(probe);
+    // would get a reset. It would find a socket of this process that overlaps, to which the kernel prefers the more exact one.
+    if is_alone {
+        let probe = until_free(|| bind_socket(address, settings, false))?;
+        address = probe.local_addr()?.as_socket().unwrap_or(address);
+    }
     // Even with one worker, because a reload may add more.
     (0..workers).map(|_| listen_tcp(address, settings, true)).collect()
 }
@@ -218,9 +225,11 @@ impl SocketSettings {
 ///
 /// # Errors
 /// The system call that failed. The present user may not bind ports below 1024.
-pub(crate) fn bind_udp(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+pub(crate) fn bind_udp(address: SocketAddr, count: usize, is_alone: bool) -> io::Result<Vec<UdpSocket>> {
     // As for TCP, the first try finds another server that has the address.
-    drop(until_free(|| open_udp(address, false))?);
+    if is_alone {
+        drop(until_free(|| open_udp(address, false))?);
+    }
     (0..count).map(|_| open_udp(address, true)).collect()
 }
 
@@ -467,7 +476,7 @@ mod tests {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = held.local_addr().unwrap();
         close_soon(held);
-        assert_eq!(bind_tcp(address, 2, &SocketSettings::of(&server, false)).unwrap().len(), 2);
+        assert_eq!(bind_tcp(address, 2, &SocketSettings::of(&server, false), true).unwrap().len(), 2);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         // Its file stays, as after kill -9.
@@ -479,7 +488,7 @@ mod tests {
     fn addresses_in_use_are_not_waited_for_long() {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, began) = (held.local_addr().unwrap(), Instant::now());
-        let error = bind_tcp(address, 1, &SocketSettings::of(&ServerSettings::default(), false)).unwrap_err();
+        let error = bind_tcp(address, 1, &SocketSettings::of(&ServerSettings::default(), false), true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(began.elapsed() < 3 * IN_USE_TIME);
     }
