@@ -520,10 +520,17 @@ impl<'a> HostSource<'a> {
             }
             return;
         }
-        for section in sections.iter().rev() {
+        // A section that says whether the host is preserved says it for a later one around it, too.
+        let is_merged = |index: &usize| {
+            let later = &sections[index + 1..];
+            proxy::preserves_host(&sections[*index]).is_some()
+                && !later.iter().any(proxy::is_exclusion)
+                && later.iter().any(|around| proxy::is_within(&sections[*index], around))
+        };
+        let (merged, others): (Vec<usize>, Vec<usize>) = (0..sections.len()).rev().partition(is_merged);
+        for section in merged.into_iter().chain(others).map(|index| &sections[index]) {
             let Ok(patterns) = &section.patterns else { continue };
-            let own = section.block.iter().rfind(|child| is(child, "proxypreservehost"));
-            let own = own.map(|directive| directive.first().eq_ignore_ascii_case("on"));
+            let own = proxy::preserves_host(section);
             let options = ProxyOptions { preserves_host: own.unwrap_or(preserves_host) };
             for directive in section.block.iter().filter(|child| is(child, "proxypass")) {
                 proxy::pass(directive, Some(patterns), options, Some(root), parts, notes);

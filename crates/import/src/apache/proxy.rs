@@ -1,6 +1,6 @@
 //! Upstreams: `ProxyPass`, `SetHandler "proxy:…"` and `<Proxy balancer://…>`.
 
-use super::section;
+use super::section::{self, ApacheSection};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -84,6 +84,36 @@ pub(super) fn balancers(block: &[Directive], notes: &mut Notes) -> Vec<KdlNode> 
 #[derive(Clone, Copy)]
 pub(super) struct ProxyOptions {
     pub(super) preserves_host: bool,
+}
+
+/// `ProxyPreserveHost` of a section itself.
+pub(super) fn preserves_host(section: &ApacheSection<'_>) -> Option<bool> {
+    let own = section.block.iter().rfind(|child| child.name.eq_ignore_ascii_case("proxypreservehost"))?;
+    Some(own.first().eq_ignore_ascii_case("on"))
+}
+
+fn passes<'s>(section: &'s ApacheSection<'_>) -> impl Iterator<Item = &'s Directive> {
+    section.block.iter().filter(|child| child.name.eq_ignore_ascii_case("proxypass"))
+}
+
+/// Returns `true` if the paths of a section have no upstream.
+pub(super) fn is_exclusion(section: &ApacheSection<'_>) -> bool {
+    passes(section).any(|directive| directive.first() == "!")
+}
+
+/// Returns `true` if a section is within another one that has the same upstream and does not say whether the host is
+/// preserved. Both leave paths as they are.
+pub(super) fn is_within(section: &ApacheSection<'_>, around: &ApacheSection<'_>) -> bool {
+    let upstream = |section: &ApacheSection<'_>| {
+        let Ok([ForeignPattern::Prefix(prefix), ..]) = section.patterns.as_deref() else { return None };
+        let found = target(passes(section).next()?.first()).ok()?;
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        (found.path.trim_end_matches('/') == prefix).then_some((prefix, found.to))
+    };
+    let (Some((inner, own)), Some((outer, other))) = (upstream(section), upstream(around)) else { return false };
+    own == other
+        && preserves_host(around).is_none()
+        && inner.strip_prefix(&outer).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// `ProxyPass PATH URL`, or within a section `ProxyPass URL`.

@@ -388,6 +388,17 @@ fn sections_choose_upstreams() {
     let forward = "forward \"http://b\" path=\"/a/*\" {";
     check(&format!("{open}\n<Location /a/i>\nProxyPass !\n</Location>"), &[&closed[..], &[forward]].concat());
     check(&format!("ProxyPass /a/i !\n{open}"), &[&[forward], &closed[..]].concat());
+    // What a section says of the host holds within later ones, too.
+    check(
+        "<Location /a/s>\nProxyPreserveHost On\nProxyPass ws://b:1/a/s\n</Location>\n\
+         <Location /a>\nProxyPass http://b:1/a\n</Location>",
+        &[
+            "forward \"http://b:1\" path=\"/a/s/*\"",
+            "forward \"http://b:1\" path=\"/a/s\"",
+            "forward \"http://b:1\" path=\"/a/*\" {",
+            "forward \"http://b:1\" path=\"/a\" {",
+        ],
+    );
     // No file is known before the directories of a host.
     check(
         "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^/(.*) http://b/$1 [P]\nProxyPass /x !",
