@@ -388,7 +388,7 @@ fn sections_choose_upstreams() {
     let forward = "forward \"http://b\" path=\"/a/*\" {";
     check(&format!("{open}\n<Location /a/i>\nProxyPass !\n</Location>"), &[&closed[..], &[forward]].concat());
     check(&format!("ProxyPass /a/i !\n{open}"), &[&[forward], &closed[..]].concat());
-    // What a section says of the host holds within later ones, too.
+    // ProxyPreserveHost of a section holds within later ones around it, too.
     check(
         "<Location /a/s>\nProxyPreserveHost On\nProxyPass ws://b:1/a/s\n</Location>\n\
          <Location /a>\nProxyPass http://b:1/a\n</Location>",
