@@ -190,18 +190,32 @@ fn marks(runs: &[BenchRun]) -> String {
     }
     for (run, mark) in all {
         if verdict(run, mark) != "met" {
-            let _ = writeln!(text, "| {} | {} | {} | {} |", work(run), claim(mark), measured(mark), verdict(run, mark));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                work(run, mark),
+                claim(mark),
+                measured(mark),
+                verdict(run, mark)
+            );
         }
     }
     text
 }
 
-/// The question and label that a run belongs to.
-fn work(run: &BenchRun) -> String {
-    let group = PLANS.iter().find_map(|plan| Some((plan, plan.groups.iter().find(|group| group.run == run.name)?)));
-    group.map_or(run.name.clone(), |(plan, group)| {
+/// The question and label that a mark of a run belongs to.
+fn work(run: &BenchRun, mark: &Mark) -> String {
+    let mut of_run = PLANS
+        .iter()
+        .flat_map(|plan| plan.groups.iter().map(move |group| (plan, group)))
+        .filter(|(_, group)| group.run == run.name);
+    let part = mark.text.split_once(':').map_or("", |(part, _)| part);
+    let of_part = of_run.clone().find(|(_, group)| !part.is_empty() && group.part == part);
+    of_part.or_else(|| of_run.next()).map_or(run.name.clone(), |(plan, group)| {
         let section = if plan.groups.len() > 1 { plan.name.replace('-', " ") + ": " } else { String::new() };
-        format!("{section}{}", group.label)
+        // Some parts are in no chart.
+        let is_other = of_part.is_none() && !group.part.is_empty() && !part.is_empty();
+        format!("{section}{}", if is_other { part } else { group.label })
     })
 }
 
