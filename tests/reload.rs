@@ -79,6 +79,8 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         (listening("192.0.2.1:1"), 3, "192.0.2.1:1"),
         (listening(&taken.to_string()), 1, "cannot bind 127.0.0.1"),
         (log("@DIR@/none/access.log"), 3, "none/access.log"),
+        (saying("wrong") + "site {\n listen \"127.0.0.1:0\"\n root \"@DIR@/none\"\n}\n", 3, "mkdir -p"),
+        (saying("wrong") + "site {\n listen \"127.0.0.1:0\"\n basic-auth \"*\" \"none.htpasswd\"\n respond \"*\" 200\n}\n", 3, "htpasswd -B"),
         (
             "site \"a.example\" {\n listen \"127.0.0.1:0\" tls=on\n certificate \"@DIR@/none.pem\"\n respond \"/\" 200\n}\n".into(),
             3,

@@ -376,8 +376,8 @@ pub struct FieldEdit {
     pub name: String,
     /// The value; an empty one takes the field away.
     pub value: Template,
-    /// Change of the field.
-    pub action: FieldAction,
+    /// Change of the field; `None` undoes what earlier edits of this name would change.
+    pub action: Option<FieldAction>,
 }
 
 /// Change of a field.
@@ -389,8 +389,6 @@ pub enum FieldAction {
     Add,
     /// Adds the field if it is missing.
     Default,
-    /// Undoes what earlier edits of this name would change.
-    Keep,
 }
 
 /// A text with placeholders.

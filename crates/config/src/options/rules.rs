@@ -657,10 +657,10 @@ fn field_edit(values: &Values) -> FieldEdit {
         name: values.text("name").unwrap_or_default(),
         value: values.template("value").unwrap_or_default(),
         action: match values.text("action").as_deref() {
-            Some("add") => FieldAction::Add,
-            Some("default") => FieldAction::Default,
-            Some("keep") => FieldAction::Keep,
-            _ => FieldAction::Set,
+            Some("add") => Some(FieldAction::Add),
+            Some("default") => Some(FieldAction::Default),
+            Some("keep") => None,
+            _ => Some(FieldAction::Set),
         },
     }
 }

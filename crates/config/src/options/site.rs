@@ -169,8 +169,8 @@ pub(super) static SITE: &[OptionDefinition] = &[
         is_block_optional: false,
         default: r#"listen 80"#,
         doc: "Addresses and ports on which the site listens. A port alone means all IPv4 and IPv6 addresses; \
-              `\"127.0.0.1:8080\"` and `\"[::1]:8080\"` are single addresses. Connections to one go to the sites that name it, and only the others to those of the port alone. `\"unix:/run/tailcoat.sock\"` is a \
-              Unix socket with the permissions `mode` (default 660). `\"systemd:web\"` is a socket of that name \
+              `\"127.0.0.1:8080\"` and `\"[::1]:8080\"` are single addresses. Connections to one go to the sites that \
+              name it, and only the others to those of the port alone. `\"unix:/run/tailcoat.sock\"` is a Unix socket with the permissions `mode` (default 660). `\"systemd:web\"` is a socket of that name \
               which systemd has opened. `tls=on` turns on TLS; the site then needs a `certificate`. With \
               `proxy-protocol=on`, connections from `trusted-proxies` must begin with a PROXY protocol header, \
               version 1 or 2. The client address is taken from that header. Connections from other addresses are \

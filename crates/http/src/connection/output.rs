@@ -292,7 +292,6 @@ fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
                 continue;
             }
             FieldAction::Default if is_it => return,
-            FieldAction::Keep => return,
             _ => {}
         }
         at = end;

@@ -254,7 +254,6 @@ pub fn change_fields(fields: &mut Fields, changes: &[FieldChange]) {
                 fields.set(name, value);
             }
             FieldAction::Default if fields.has(name) => {}
-            FieldAction::Keep => {}
             FieldAction::Add | FieldAction::Default => {
                 if !value.is_empty() {
                     fields.push(name, value);

@@ -181,7 +181,7 @@ fn edits(changes: &FieldChanges) -> Result<Vec<FieldEdit>, String> {
             return Err(format!("the value of the header field {name} has control characters"));
         }
         let (name, value) = (name.to_owned(), Template::literal(value));
-        Ok(FieldEdit { path: PathPattern::Any, when: None, name, value, action })
+        Ok(FieldEdit { path: PathPattern::Any, when: None, name, value, action: Some(action) })
     };
     let set = set.iter().map(|(name, value)| edit(name, value, FieldAction::Set));
     let add = add.iter().map(|(name, value)| edit(name, value, FieldAction::Add));

@@ -122,7 +122,6 @@ fn write_changed<S: HttpStreams>(
         match change.action {
             FieldAction::Set => added.retain(|other| !is_same(other)),
             FieldAction::Default if is_kept || added.iter().any(is_same) => continue,
-            FieldAction::Keep => continue,
             FieldAction::Add | FieldAction::Default => {}
         }
         if !change.value.is_empty() {

@@ -43,7 +43,6 @@ impl NextResponse {
                     match action {
                         FieldAction::Set => drop(fields.set(name, value)),
                         FieldAction::Default if fields.has(name) => {}
-                        FieldAction::Keep => {}
                         FieldAction::Add | FieldAction::Default => drop(fields.push(name, value)),
                     }
                 }

@@ -322,16 +322,6 @@ impl StaticFileInner {
                     false => FileStep::Make(cached, coding),
                 }
             }
-            // Without index files, a directory is like a missing file.
-            Ok(FoundFile::Directory)
-                if may_fall_back
-                    && self.tree.files.fallback.is_some()
-                    && self.tree.files.index.is_empty()
-                    && !self.tree.files.browse =>
-            {
-                self.guarded_fallback(routed)
-                    .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))
-            }
             Ok(FoundFile::Directory) if routed.has_next => FileStep::LookInside,
             Ok(FoundFile::Directory) => FileStep::Done(HandlerOutcome::Ready(redirect_to_directory(routed))),
             Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.browse => FileStep::List,
@@ -395,7 +385,9 @@ impl StaticFileInner {
     /// Returns `true` if a path names the root itself, without the slash at its end.
     fn is_of_prefix(&self, path: &[u8]) -> bool {
         let files = &self.tree.files;
-        !files.strip_prefix.is_empty() && path == files.strip_prefix.as_bytes() && files.serves_directories()
+        !files.strip_prefix.is_empty()
+            && without_prefix(path, &files.strip_prefix).is_some_and(<[u8]>::is_empty)
+            && files.serves_directories()
     }
 
     /// Path below the root, beginning with a slash.

@@ -79,13 +79,13 @@ fn changes(
                 }
             }
         }
-        if edit.action == FieldAction::Keep {
+        let Some(action) = edit.action else {
             changes.retain(|change: &FieldChange| !change.name.eq_ignore_ascii_case(&edit.name));
             continue;
-        }
+        };
         let mut value = Vec::new();
         let change = match write_value(&edit.value, (&facts, groups.as_ref()), routed, visit, &mut value) {
-            Ok(()) => Some(FieldChange { action: edit.action, name: edit.name.clone(), value }),
+            Ok(()) => Some(FieldChange { action, name: edit.name.clone(), value }),
             Err(error) => on_unknown(Err(error))?,
         };
         changes.extend(change);
@@ -238,7 +238,6 @@ fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<E
         match action {
             FieldAction::Set => lines.retain(|line| !is_there(line)),
             FieldAction::Default if lines.iter().any(is_there) => continue,
-            FieldAction::Keep => continue,
             FieldAction::Add | FieldAction::Default => {}
         }
         if !value.is_empty() {

@@ -32,25 +32,6 @@ mod rate_table;
 mod rewrites;
 mod shared;
 mod target;
-/// A redirect to a directory of a rewritten path, with the path of the client if that names the same directory: the
-/// client need not know where a rewrite leads.
-fn with_asked_directory(mut response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
-    let Some(target) = passage.state().targets.last() else { return response };
-    let name = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
-    if let Response::Built(built) = &mut response
-        && built.status == Status::MOVED_PERMANENTLY
-        && built.forwarded.is_none()
-        && name(&target.path) == name(routed.path)
-        && built
-            .fields
-            .get("Location")
-            .is_some_and(|location| location == directory_url(&target.path, target.query.as_deref()))
-    {
-        built.fields.set("Location", directory_url(routed.path, routed.query));
-    }
-    response
-}
-
 #[cfg(test)]
 pub(super) mod tests;
 mod trusted_proxies;
@@ -692,4 +673,24 @@ impl Question {
         let client = visit.client();
         Box::pin(async move { (store.verify(checks, credentials, client, now_ms).await, rule) })
     }
+}
+
+/// A redirect to a directory of a rewritten path, with the path of the client if that names the same directory: the
+/// client need not know where a rewrite leads.
+fn with_asked_directory(mut response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
+    let Some(target) = passage.state().targets.last() else { return response };
+    let Response::Built(built) = &mut response else { return response };
+    let is_redirect = built.status == Status::MOVED_PERMANENTLY && built.forwarded.is_none();
+    if is_redirect
+        && last_part(&target.path) == last_part(routed.path)
+        && built.fields.get("Location").is_some_and(|to| to == directory_url(&target.path, target.query.as_deref()))
+    {
+        built.fields.set("Location", directory_url(routed.path, routed.query));
+    }
+    response
+}
+
+/// The part of a path after its last slash.
+fn last_part(path: &[u8]) -> Option<&[u8]> {
+    path.rsplit(|byte| *byte == b'/').next()
 }
