@@ -269,6 +269,11 @@ pub(crate) fn with_literal_braces(text: &str) -> String {
     result
 }
 
+/// A text of a condition.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

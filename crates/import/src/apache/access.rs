@@ -7,6 +7,7 @@ use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
+use crate::pattern::quoted;
 
 /// Clients that may request the paths of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -509,7 +510,7 @@ fn of_expression(words: &[&str], scope: ExpressionScope<'_>) -> Option<ApacheCon
 
 fn of_methods(names: &[&str]) -> ApacheCondition {
     let is_method = |found: ApacheCondition, name: &&str| {
-        found.or(ApacheCondition::When(format!("method == {}", expression::quoted(&name.to_ascii_uppercase()))))
+        found.or(ApacheCondition::When(format!("method == {}", quoted(&name.to_ascii_uppercase()))))
     };
     // Apache takes HEAD for GET.
     let with_head = names.contains(&"GET").then_some("HEAD");

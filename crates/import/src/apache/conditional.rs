@@ -7,7 +7,7 @@ use super::{access, fields};
 use crate::directive::Directive;
 use crate::notes::Notes;
 use crate::parts::SiteParts;
-use crate::pattern::ForeignPattern;
+use crate::pattern::{ForeignPattern, quoted};
 
 /// Translates the conditional blocks among these directives.
 pub(super) fn translate(
@@ -17,7 +17,7 @@ pub(super) fn translate(
     parts: &mut SiteParts,
     notes: &mut Notes,
 ) {
-    // ApacheCondition that no block before holds; `None` if that is unknown.
+    // Condition that no block before holds; `None` if that is unknown.
     let mut none_before = Some(ApacheCondition::Constant(true));
     for directive in block {
         let own = match directive.name.to_ascii_lowercase().as_str() {
@@ -56,7 +56,7 @@ pub(super) fn translate_other_files(
     if !is(directive, "filesmatch") || !directive.children().iter().all(is_field) {
         return false;
     }
-    let when = format!("not path matches {}", expression::quoted(&text));
+    let when = format!("not path matches {}", quoted(&text));
     apply(directive, &[], Some(&when), scope, parts, notes);
     true
 }

@@ -47,15 +47,8 @@ fn names(directive: &Directive) -> Vec<&str> {
         _ if is_setter(directive) => 2,
         _ => return Vec::new(),
     };
-    let of = |word: &str| word.trim_start_matches('!').split('=').next().unwrap_or_default().len();
     let words = directive.arguments.get(from..).unwrap_or_default();
-    words
-        .iter()
-        .map(|word| {
-            let word = word.trim_start_matches('!');
-            &word[..of(word)]
-        })
-        .collect()
+    words.iter().map(|word| word.trim_start_matches('!').split('=').next().unwrap_or_default()).collect()
 }
 
 fn add(block: &[Directive], has_tls: bool, all: &mut ApacheEnvironment) {

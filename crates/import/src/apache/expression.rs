@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pattern::expression;
+use crate::pattern::{expression, quoted};
 
 /// A condition, or a constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,11 +78,6 @@ pub(super) fn variable(name: &str) -> Option<String> {
     })
 }
 
-/// A text of conditions.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 /// A side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Operand {
@@ -155,7 +150,7 @@ impl Parser<'_> {
         } else if self.take_word("-n") || self.take_word("-T") {
             is_set(self.operand()?)
         } else if self.take_word("-R") {
-            client_in(&[self.operand()?])?
+            client_in(&self.operand()?)?
         } else {
             self.comparison()?
         };
@@ -177,19 +172,11 @@ impl Parser<'_> {
                 return Some(if is_negated { found.not() } else { found });
             }
         }
-        for (sign, own) in [("-strmatch", ""), ("-ipmatch", "client"), ("-in", "in")] {
-            if self.take_word(sign) {
-                return match own {
-                    "client" if one == Operand::Variable("client".to_owned()) => client_in(&[self.operand()?]),
-                    "in" => self.list(one),
-                    _ => None,
-                };
-            }
+        if self.take_word("-ipmatch") {
+            let is_client = matches!(&one, Operand::Variable(name) if name == "client");
+            return if is_client { client_in(&self.operand()?) } else { None };
         }
-        if self.take_word("in") {
-            return self.list(one);
-        }
-        None
+        if self.take_word("-in") || self.take_word("in") { self.list(one) } else { None }
     }
 
     /// `{ 'a', 'b' }` after `in`.
@@ -286,7 +273,7 @@ fn equals(one: Operand, other: Operand) -> Option<ApacheCondition> {
         (Operand::Text(one), Operand::Text(other)) => Some(ApacheCondition::Constant(one == other)),
         (Operand::Variable(name), Operand::Text(text)) | (Operand::Text(text), Operand::Variable(name)) => {
             if name == "client" {
-                return client_in(&[Operand::Text(text)]);
+                return client_in(&Operand::Text(text));
             }
             // A host is a name in any letter case.
             let text = if name == "host" { text.to_ascii_lowercase() } else { text };
@@ -308,7 +295,7 @@ pub(super) fn matching(variable: &str, text: &str) -> Option<ApacheCondition> {
         Some(address) => address.to_owned(),
         None => digits.strip_suffix('.')?.to_owned(),
     };
-    client_in(&[Operand::Text(network)])
+    client_in(&Operand::Text(network))
 }
 
 fn matches(one: Operand, text: &str) -> Option<ApacheCondition> {
@@ -321,15 +308,10 @@ fn matches(one: Operand, text: &str) -> Option<ApacheCondition> {
     }
 }
 
-fn client_in(networks: &[Operand]) -> Option<ApacheCondition> {
-    let all: Option<Vec<String>> = networks
-        .iter()
-        .map(|operand| match operand {
-            Operand::Text(text) => super::access::client_of(text).map(|network| quoted(&network)),
-            _ => None,
-        })
-        .collect();
-    Some(ApacheCondition::When(format!("client in ({})", all?.join(", "))))
+fn client_in(network: &Operand) -> Option<ApacheCondition> {
+    let Operand::Text(text) = network else { return None };
+    let network = quoted(&super::access::client_of(text)?);
+    Some(ApacheCondition::When(format!("client in ({network})")))
 }
 
 #[cfg(test)]

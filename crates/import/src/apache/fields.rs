@@ -5,7 +5,7 @@ use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each};
-use crate::pattern::ForeignPattern;
+use crate::pattern::{ForeignPattern, quoted};
 
 /// `Header` and `RequestHeader`.
 pub(super) fn header(
@@ -165,7 +165,7 @@ pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[For
         parts.fields.splice(0..0, nodes);
     } else if paths.is_empty() {
         if has_other_responses && directive.first().split('/').all(|part| !part.is_empty()) {
-            let text = expression::quoted(&format!("^{}", regex::escape(directive.first())));
+            let text = quoted(&format!("^{}", regex::escape(directive.first())));
             let when = format!("response.header.content-type matches {text}");
             let node = of_others(KdlNode::new("response-header")).property("when", when);
             parts.fields.insert(0, node);

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::expression::quoted;
 use super::proxy::{self, ProxyOptions};
 use super::rewrite_condition::{PropertyCondition, Tests, path_matches, with_properties};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, on_path, with_path};
-use crate::pattern::{ForeignPattern, expression};
+use crate::pattern::{ForeignPattern, expression, quoted};
 
 /// Place of rules: a host, or a directory whose prefix the paths lack.
 pub(super) struct RewriteScope<'a> {

@@ -2,11 +2,11 @@
 
 use regex::Regex;
 
-use super::expression::{ApacheCondition, matching, quoted, variable as expression_variable};
+use super::expression::{ApacheCondition, matching, variable as expression_variable};
 use super::rewrite::{RewriteRule, UNKNOWN_NAMES};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
-use crate::pattern::{ForeignPattern, expression};
+use crate::pattern::{ForeignPattern, expression, quoted};
 
 /// A condition as a property, and as the expression language says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -267,7 +267,7 @@ pub(super) fn with_properties(node: KdlNode, tests: &Tests) -> KdlNode {
 
 /// The condition that a path matches a pattern.
 pub(super) fn path_matches(pattern: &ForeignPattern) -> String {
-    format!("path matches '{}'", pattern.expression().replace('\'', "''"))
+    format!("path matches {}", quoted(&pattern.expression()))
 }
 
 /// Returns `true` if an expression has a group whose match can be named.

@@ -82,7 +82,7 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
     nodes
 }
 
-/// CaddySiteParts of requests for hosts that no site names: Caddy answers them without content.
+/// Site of requests for hosts that no site names: Caddy answers them without content.
 pub(super) fn of_other_hosts(file: &Caddyfile, shared: &Shared<'_>) -> Option<KdlNode> {
     // Address of the machine, or none for all, and port; true if a site catches all hosts there.
     let mut listened: BTreeMap<(Option<String>, u16), bool> = BTreeMap::new();

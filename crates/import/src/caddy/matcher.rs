@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
-use crate::pattern::{ForeignPattern, expression};
+use crate::pattern::{ForeignPattern, expression, quoted};
 
 /// Networks of `private_ranges`.
 pub(super) const PRIVATE_RANGES: [&str; 6] =
@@ -181,11 +181,6 @@ impl Matcher {
         let all: Vec<String> = paths.into_iter().chain(self.tests()).collect();
         (!all.is_empty()).then(|| all.join(" and "))
     }
-}
-
-/// A text of a condition.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// Patterns for a route. Caddy ignores the case of paths, except of expressions.

@@ -38,18 +38,17 @@ pub(super) fn is_freshness(directive: &NginxDirective, is_forwarded: bool) -> bo
 /// Fields of all responses and of those of each location, from the widest to the narrowest.
 pub(super) fn of_locations(locations: &[ServerLocation<'_>], server: Chain<'_>) -> Vec<KdlNode> {
     let (http, own) = (server.blocks[0], server.blocks[1]);
-    let all = Chain::new(http);
-    let mut stated = vec![StatedFields { location: None, fields: fields(all, false) }];
+    let of_all = StatedFields { location: None, fields: fields(Chain::new(http), false) };
     let mut nodes = Vec::new();
     let names = names(http, own, locations);
     // The server's own lines are there already; those of all servers must be left out.
     let of_server = StatedFields { location: None, fields: fields(server, false) };
     for name in &names {
-        if of_server.values(name).is_empty() && !stated[0].values(name).is_empty() {
+        if of_server.values(name).is_empty() && !of_all.values(name).is_empty() {
             nodes.push(kept(&DirectiveLevel::Server, name));
         }
     }
-    stated = vec![of_server];
+    let mut stated = vec![of_server];
     for found in locations.iter().rev().filter(|found| !matches!(found.location, LocationMatch::Named(_))) {
         let chain = server.with_all(found.blocks());
         let is_forwarded = forward::pass(found.directive.children()).is_some();

@@ -5,6 +5,7 @@ use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::NginxDirective;
 use super::values;
 use crate::kdl::KdlNode;
+use crate::pattern::quoted;
 
 /// Action of a condition: one line for each way in which the condition may hold.
 pub(super) enum ConditionalAction {
@@ -327,7 +328,6 @@ fn when(subject: &str, operator: &str, value: &str) -> Result<Option<String>, St
     let name = subject.strip_prefix("${").and_then(|name| name.strip_suffix('}')).or(subject.strip_prefix('$'));
     let is_constant = operator.contains('~') || !value.contains('$');
     let Some(name) = name.and_then(values::expression_name).filter(|_| is_constant) else { return Ok(None) };
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     Ok(Some(match operator {
         "" => format!("{name} not in ('', '0')"),
         "=" => format!("{name} == {}", quoted(value)),

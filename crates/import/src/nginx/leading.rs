@@ -11,6 +11,7 @@ use super::settings::{DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::{Chain, Notes, condition, guard};
 use crate::kdl::KdlNode;
+use crate::pattern::quoted;
 
 /// Returns `true` if a block sends requests elsewhere whose paths begin with `head`.
 pub(super) fn reaches(block: &[NginxDirective], head: &str) -> bool {
@@ -239,7 +240,6 @@ pub(super) fn is_front(rewrite: &NginxDirective) -> bool {
 pub(super) fn front_of_directories(server: &[NginxDirective]) -> Option<KdlNode> {
     let rewrite = of_index(server).filter(|rewrite| is_front(rewrite))?;
     let (base, except) = exception(rewrite.first())?;
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let target = rewrite.argument(1).replace("$request_uri", "{path}{query}");
     let root = base.trim_start_matches('^');
     let when =

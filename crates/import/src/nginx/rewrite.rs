@@ -7,6 +7,7 @@ use super::matching::{LocationMatch, exception, expression, has_branches, head, 
 use super::syntax::NginxDirective;
 use super::values::{self, push_query};
 use crate::kdl::KdlNode;
+use crate::pattern::quoted;
 
 /// Expressions that match all paths and capture the whole path, and those that capture the part after the slash.
 const WHOLE: [&str; 5] = ["(.*)", "^(.*)", "^(.*)$", "(.*)$", "^(.+)$"];
@@ -86,7 +87,7 @@ fn is_path_of(pattern: &str) -> Option<String> {
             _ => return None,
         },
     };
-    Some(format!("path matches '{}'", expression.replace('\'', "''")))
+    Some(format!("path matches {}", quoted(&expression)))
 }
 
 /// The paths that an expression fits within a location, and the target in its terms.
@@ -98,8 +99,8 @@ fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<Co
     };
     let has_groups = || (1..10).any(|group| target.contains(&format!("${group}")));
     if let Some((base, except)) = exception(fits).filter(|_| !has_groups() && may_apply(fits, pattern)) {
-        let is_not = format!("not path matches '{}'", except.replace('\'', "''"));
-        let is_base = format!("path matches '{}'", base.replace('\'', "''"));
+        let is_not = format!("not path matches {}", quoted(&except));
+        let is_base = format!("path matches {}", quoted(&base));
         return Ok(Some(match pattern {
             Some(pattern) => {
                 Confined { when: Some(format!("{is_base} and {is_not}")), ..Confined::of(pattern, target) }
