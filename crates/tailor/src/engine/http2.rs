@@ -23,8 +23,13 @@ const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
 /// Limit of streams before the server's SETTINGS arrive. RFC 9113, section 6.5.2 recommends that servers permit at
 /// least this number.
 const STREAMS_AT_FIRST: usize = 100;
-/// Maximum content of requests to write at once.
-const CONTENT_BYTES_MAX: usize = 256 << 10;
+/// Maximum content to write at once.
+pub(super) const CONTENT_BYTES_MAX: usize = 256 << 10;
+
+/// Resources of the engine for one call.
+pub(super) fn engine_turn<'a>(output: &'a mut H2Output, limits: &'a H2Limits, now: Nanos) -> EngineTurn<'a> {
+    EngineTurn { now: Duration::from_nanos(now), limits, output }
+}
 
 /// One connection's HTTP/2.
 #[derive(Debug)]
@@ -87,8 +92,7 @@ impl Http2 {
     pub(crate) fn request(&mut self, index: u32, shared: &ThreadShared, now: Nanos) {
         let request = &shared.requests[index as usize];
         let Some(form) = &request.http2 else { return };
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         let has_content = !form.content.is_empty();
         let Some(id) = self.connection.send_request(&form.head(), &form.fields, !has_content, &mut turn) else {
             return;
@@ -129,7 +133,7 @@ impl Http2 {
         now: Nanos,
     ) -> (usize, ResponseEvent) {
         let ThreadShared { http2_limits, response_fields, requests, .. } = shared;
-        let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, http2_limits, now);
         let handled = self.connection.handle_input(input, response_fields, &mut turn);
         let consumed_bytes = handled.consumed_bytes as u64;
         let event = match handled.event {
@@ -162,8 +166,7 @@ impl Http2 {
 
     /// Checks the time limits for settings and windows.
     pub(crate) fn handle_timeout(&mut self, shared: &ThreadShared, now: Nanos) -> ResponseEvent {
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         match self.connection.handle_timeout(&mut turn) {
             // The connection finds that its request exceeds the time limit, like any other.
             Some(ClientEvent::Reset { .. }) | None => ResponseEvent::Other,
@@ -174,15 +177,13 @@ impl Http2 {
     /// Cancels a request that is no longer in flight.
     pub(crate) fn cancel(&mut self, place: usize, shared: &ThreadShared, now: Nanos) {
         let Some(id) = self.streams.remove(place) else { return };
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         self.connection.reset(id, ErrorCode::CANCEL, &mut turn);
     }
 
     /// Announces that no more requests follow.
     pub(crate) fn shut_down(&mut self, shared: &ThreadShared, now: Nanos) {
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         self.connection.shut_down(&mut turn);
     }
 
@@ -195,7 +196,7 @@ impl Http2 {
     pub(crate) fn take_output(&mut self, with_content: bool, shared: &ThreadShared, now: Nanos, out: &mut Vec<u8>) {
         if with_content && self.connection.has_content_to_send() {
             let Self { connection, output, streams, .. } = self;
-            let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
+            let mut turn = engine_turn(output, &shared.http2_limits, now);
             let place = |id: StreamId, range: Range<u64>, out: &mut Vec<u8>| {
                 let Some(request) = streams.request(id) else { return Placement::Lost };
                 let request = &shared.requests[request as usize];

@@ -8,12 +8,9 @@ use wire::h2::{ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits,
 
 use super::clock::Nanos;
 use super::failure::{FailureClass, FailureReason};
-use super::http2::Http2Request;
+use super::http2::{CONTENT_BYTES_MAX, Http2Request, engine_turn};
 use super::shared::ThreadShared;
 use super::web_socket::{WebSocket, WebSocketEvent};
-
-/// Maximum content of WebSockets to write at once.
-const CONTENT_BYTES_MAX: usize = 256 << 10;
 
 /// WebSockets of a connection. Each has at most one message in flight.
 #[derive(Debug)]
@@ -115,7 +112,7 @@ impl Http2Sockets {
         now: Nanos,
     ) -> (usize, SocketsEvent) {
         let ThreadShared { http2_limits, response_fields, plan, .. } = shared;
-        let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, http2_limits, now);
         let handled = self.connection.handle_input(input, response_fields, &mut turn);
         self.has_started |= handled.consumed_bytes > 0;
         let event = match handled.event {
@@ -167,8 +164,7 @@ impl Http2Sockets {
 
     /// Requests as many WebSockets as the server permits.
     fn open(&mut self, count: usize, handshake: &Http2Request, shared: &ThreadShared, now: Nanos) {
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         while self.sockets.len() < count && self.connection.can_open() {
             let sent = self.connection.send_request(&handshake.head(), handshake.fields(), false, &mut turn);
             let Some(stream) = sent else { break };
@@ -210,8 +206,7 @@ impl Http2Sockets {
     }
 
     fn offer(&mut self, index: usize, bytes: usize, shared: &ThreadShared, now: Nanos) {
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         // The input says if the stream is gone.
         let _ = self.connection.offer_content(self.sockets[index].stream, bytes as u64, false, &mut turn);
     }
@@ -248,8 +243,7 @@ impl Http2Sockets {
             self.sockets[index].socket.shut_down();
             self.offer_control_frames(index, shared, now);
         }
-        let mut turn =
-            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn = engine_turn(&mut self.output, &shared.http2_limits, now);
         self.connection.shut_down(&mut turn);
     }
 
@@ -262,7 +256,7 @@ impl Http2Sockets {
     pub(crate) fn take_output(&mut self, with_content: bool, shared: &ThreadShared, now: Nanos, out: &mut Vec<u8>) {
         if with_content && self.connection.has_content_to_send() {
             let Self { connection, output, sockets, .. } = self;
-            let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
+            let mut turn = engine_turn(output, &shared.http2_limits, now);
             let place = |id: StreamId, range: Range<u64>, out: &mut Vec<u8>| {
                 let socket = sockets.binary_search_by_key(&id, |socket| socket.stream);
                 let Some(socket) = socket.ok().and_then(|index| sockets.get_mut(index)) else { return Placement::Lost };

@@ -55,8 +55,8 @@ impl LoadConnection {
         self.fail(self.class_of_unsent(), FailureReason::of_errno(errno), shared, now);
     }
 
-    /// Class of the requests of a connection that ended before all bytes were sent. HTTP/2 writes requests together, so
-    /// it would be chance which of them the class of unwritten requests catches.
+    /// Class of the requests of a connection that ended before all bytes were sent. HTTP/2 writes requests together.
+    /// Which of them are unwritten is chance.
     fn class_of_unsent(&self) -> FailureClass {
         match self.protocol {
             ClientProtocol::Http1(_) | ClientProtocol::WebSocket(_) => FailureClass::Write,
