@@ -10,6 +10,7 @@
 //! - `lab`: `tailor compare`: starts servers, measures them in alternating rounds, and compares them.
 //! - `site`: `tailor site`: test sites.
 //! - `web99`: `tailor web99`: a workload of static and dynamic pages over slow lines.
+//! - `programs`: programs of the system, such as `ip`.
 //! - `report`: reports of a run as text, JSON, NDJSON, histogram log and HTML.
 
 mod agent;
@@ -23,6 +24,7 @@ mod import;
 mod lab;
 mod nodes;
 mod output;
+mod programs;
 mod replay;
 mod report;
 mod search;

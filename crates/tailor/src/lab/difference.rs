@@ -275,6 +275,7 @@ mod tests {
             searches: Vec::new(),
             search_precision: None,
             is_endurance: false,
+            is_emulated: false,
             interrupted: false,
             control: None,
             control_margin: 0.03,

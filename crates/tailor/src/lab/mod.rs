@@ -19,7 +19,6 @@ mod soak;
 mod vary;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 pub(crate) use guard::run_guard;
 pub(crate) use init::InitOptions;
@@ -86,19 +85,25 @@ pub(crate) struct CompareOptions {
     /// the server's command and files; the first value is the baseline
     #[arg(long, value_name = "KIND:NAME=A,B", value_parser = vary::parse)]
     pub vary: Option<vary::VariedSetting>,
-    /// Compare kernels instead of servers, by instructions counted in an emulator (qemu): Debian packages or images of at
-    /// least two, the baseline first; `:` joins packages of one kernel. It runs the first server that is installed
+    /// Compare kernels instead of servers: Debian packages or images of at least two, the baseline first; `:` joins packages
+    /// of one kernel. qemu boots them with the first server that is installed
     #[arg(
         long,
         value_name = "FILE,FILE",
         value_parser = kernels::parse,
-        conflicts_with_all = ["vary", "rounds", "duration", "sweep", "html", "control_margin"]
+        conflicts_with_all = ["vary", "sweep"]
     )]
     pub kernel: Option<kernels::KernelChoice>,
-    /// With --kernel: requests of the shorter of the two loads whose difference counts
+    /// With --kernel: quantity to compare [default: time where KVM works, otherwise instructions]
+    #[arg(long, value_enum, requires = "kernel")]
+    pub mode: Option<kernels::KernelMode>,
+    /// With --kernel by instructions: requests of the shorter of the two loads whose difference counts
     #[arg(short = 'n', long, value_name = "N", default_value_t = kernels::REQUESTS_DEFAULT, requires = "kernel", value_parser = crate::units::parse_positive)]
     pub requests: u64,
-    /// Write the results as JSON (`tailor schema compare`, with --kernel `tailor schema kernels`)
+    /// With --kernel by instructions: number for each kernel after which no further pair of loads begins
+    #[arg(long, value_name = "N", default_value_t = kernels::INSTRUCTIONS_MAX_DEFAULT, requires = "kernel", value_parser = crate::units::parse_positive)]
+    pub instructions_max: u64,
+    /// Write the results as JSON (`tailor schema compare`; of counted instructions `tailor schema kernels`)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write the results as an HTML page
@@ -145,8 +150,16 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     }
     select_servers(&mut lab, &options.servers)?;
     if let Some(choice) = &options.kernel {
-        let options = kernels::KernelOptions { requests: options.requests, json: options.json.as_deref() };
-        return kernels::run(choice, &lab, &options);
+        let options = kernels::KernelOptions {
+            mode: options.mode,
+            requests: options.requests,
+            instructions_max: options.instructions_max,
+            rounds: options.rounds,
+            duration: options.duration,
+            json: options.json.as_deref(),
+            html: options.html.as_deref(),
+        };
+        return kernels::run(choice, &lab, text, &options);
     }
     let stop = crate::end::stop_on_signals()?;
     // Dropping this directory removes it, which takes time for a large site; so the report is written first.
@@ -161,19 +174,8 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
         }
     }
     let report = rounds::run(&lab, text, (options.duration, options.vary.as_ref()), &directory, &stop)?;
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        crate::report::write_to(path, &json)?;
-    }
-    if let Some(path) = &options.html {
-        crate::report::write_to(path, &report.to_html())?;
-    }
-    crate::output::print(&report.to_text())?;
-    Ok(match (stop.load(Ordering::Relaxed), report.passed) {
-        (true, _) => ProgramEnd::Interrupted,
-        (false, true) => ProgramEnd::Passed,
-        (false, false) => ProgramEnd::Failed,
-    })
+    report.write(options.json.as_deref(), options.html.as_deref())?;
+    Ok(report.end())
 }
 
 /// JSON schema of a recorded run.

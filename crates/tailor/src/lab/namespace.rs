@@ -1,9 +1,7 @@
 //! Network namespace of the lab: servers and loads run in it, so settings of its network concern no other process, and end
 //! with the last process in it.
 
-use std::process::{Command, Stdio};
-
-use super::server::installed_path;
+use crate::programs::{call, output};
 
 /// Segment size of the lab's loopback interface: that of most networks.
 const MTU: &str = "1500";
@@ -65,22 +63,5 @@ impl Drop for AppliedDiscipline {
     fn drop(&mut self) {
         // Without one there is nothing to remove.
         let _ = output(&["tc", "qdisc", "del", "dev", "lo", "root"]);
-    }
-}
-
-/// Runs a command that must succeed.
-pub(super) fn call(words: &[&str]) -> Result<(), String> {
-    output(words).map(drop)
-}
-
-/// Output of a command that must succeed.
-fn output(words: &[&str]) -> Result<String, String> {
-    let program = installed_path(words[0]).unwrap_or_else(|| words[0].into());
-    // The first process of a machine calls `mount` before there is an empty input (`/dev/null`).
-    let output = Command::new(program).args(&words[1..]).stdin(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
     }
 }

@@ -99,6 +99,10 @@ impl CompareReport {
         if self.interrupted {
             notes.push(("warn", "Interrupted: these are the measurements so far; nothing passed.".to_owned()));
         }
+        if self.is_emulated {
+            let text = "The servers ran in an emulator, not by KVM: ITS TIME PROVES NOTHING. Compare kernels by --mode instructions.";
+            notes.push(("warn", text.to_owned()));
+        }
         notes.extend(self.control_note());
         notes.extend(self.pairs_note());
         for server in &self.servers {

@@ -1,9 +1,12 @@
 //! Record of a lab's run, and its verdict.
 
+use std::path::Path;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
+use crate::end::ProgramEnd;
 use crate::engine::Failures;
 use crate::report::{BenchReport, IntervalReport, Limit};
 use crate::statistics::{Estimate, median, paired_ratio};
@@ -45,6 +48,9 @@ pub(crate) struct CompareReport {
     /// True if the report has the table and plots of an endurance test.
     #[serde(default)]
     pub is_endurance: bool,
+    /// True if the servers ran in an emulator, whose time says nothing.
+    #[serde(default)]
+    pub is_emulated: bool,
     /// True if the run was interrupted.
     pub interrupted: bool,
     /// A/A control, the first server compared with itself: CPU time per request over all steps, or the highest values.
@@ -354,8 +360,29 @@ impl CompareReport {
         let is_clean = measured().all(Measurement::is_clean)
             && tried().filter(|it| it.has_passed).all(|it| it.measurement.is_clean());
         self.control = Some(control);
-        self.passed = !self.interrupted && has_data && is_clean && self.is_controlled();
+        self.passed = !self.interrupted && !self.is_emulated && has_data && is_clean && self.is_controlled();
         self
+    }
+
+    /// Prints the report, and writes it as JSON and as a page.
+    pub(super) fn write(&self, json: Option<&Path>, html: Option<&Path>) -> Result<(), String> {
+        if let Some(path) = json {
+            let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+            crate::report::write_to(path, &json)?;
+        }
+        if let Some(path) = html {
+            crate::report::write_to(path, &self.to_html())?;
+        }
+        crate::output::print(&self.to_text())
+    }
+
+    /// End of the program with this report.
+    pub(super) fn end(&self) -> ProgramEnd {
+        match (self.interrupted, self.passed) {
+            (true, _) => ProgramEnd::Interrupted,
+            (false, true) => ProgramEnd::Passed,
+            (false, false) => ProgramEnd::Failed,
+        }
     }
 
     /// True if the control holds; in a sweep, at each value.

@@ -33,26 +33,35 @@ pub(super) fn run(
         Some(range) => (Vec::new(), rounds.search(range)?),
         None => (rounds.sweep()?, Vec::new()),
     };
-    Ok(CompareReport {
-        format_version: 1,
-        tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
-        lab: lab.name.clone(),
-        about: lab.about.clone(),
-        lab_text: text.to_owned(),
-        start_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-        duration_seconds: duration.map(|duration| duration.as_secs_f64()),
-        environment: Environment::read(),
-        servers: descriptions,
-        steps,
-        searches,
-        search_precision: lab.search.map(|range| range.precision),
-        is_endurance: lab.is_endurance,
-        interrupted: stop.load(Ordering::Relaxed),
-        control: None,
-        control_margin: lab.control_margin,
-        passed: false,
+    let mut report = CompareReport::of_lab(lab, text, duration, stop);
+    (report.servers, report.steps, report.searches) = (descriptions, steps, searches);
+    Ok(report.judged())
+}
+
+impl CompareReport {
+    /// Report of a lab that has ended, without its measurements.
+    pub(super) fn of_lab(lab: &Lab, text: &str, duration: Option<Duration>, stop: &AtomicBool) -> Self {
+        Self {
+            format_version: 1,
+            tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            lab: lab.name.clone(),
+            about: lab.about.clone(),
+            lab_text: text.to_owned(),
+            start_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            duration_seconds: duration.map(|duration| duration.as_secs_f64()),
+            environment: Environment::read(),
+            servers: Vec::new(),
+            steps: Vec::new(),
+            searches: Vec::new(),
+            search_precision: lab.search.map(|range| range.precision),
+            is_endurance: lab.is_endurance,
+            is_emulated: false,
+            interrupted: stop.load(Ordering::Relaxed),
+            control: None,
+            control_margin: lab.control_margin,
+            passed: false,
+        }
     }
-    .judged())
 }
 
 /// Settings that all rounds share.
@@ -204,12 +213,8 @@ impl Rounds<'_> {
         Ok(results)
     }
 
-    /// Alternates the order, A B C then C B A, so that drift of the machine affects all servers equally.
     fn order(&self, round: usize) -> Vec<usize> {
-        match round % 2 {
-            0 => (0..self.servers.len()).collect(),
-            _ => (0..self.servers.len()).rev().collect(),
-        }
+        order(self.servers.len(), round)
     }
 
     /// Creates the site for a value, unless it equals the last one.
@@ -239,6 +244,14 @@ impl Rounds<'_> {
     }
 }
 
+/// Alternates the order, A B C then C B A, so that drift of the machine affects all servers equally.
+pub(super) fn order(count: usize, round: usize) -> Vec<usize> {
+    match round % 2 {
+        0 => (0..count).collect(),
+        _ => (0..count).rev().collect(),
+    }
+}
+
 /// Descriptions of all servers, and those that can run by their name in the report.
 pub(super) type ChosenServers = (Vec<ServerDescription>, Vec<(String, LabServer)>);
 
@@ -247,17 +260,8 @@ pub(super) fn choose(lab: &Lab, vary: Option<&VariedSetting>) -> Result<ChosenSe
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
     for server in &varied(lab, vary)? {
-        let missing = server.needs.iter().find(|names| installed_name(names).is_none());
-        descriptions.push(ServerDescription {
-            name: server.name.clone(),
-            version: if missing.is_none() { version(server) } else { String::new() },
-            command: installed_command(&server.command),
-            helpers: server.helpers.iter().map(|words| installed_command(words)).collect(),
-            backends: server.backends.iter().map(|words| installed_command(words)).collect(),
-            files: server.files.clone(),
-            missing: missing.cloned(),
-        });
-        match missing {
+        descriptions.push(describe(server));
+        match descriptions.last().and_then(|it| it.missing.as_ref()) {
             Some(program) => eprintln!("{}: skipped, {program} is not installed", server.name),
             None => servers.push((server.name.clone(), server.clone())),
         }
@@ -267,6 +271,20 @@ pub(super) fn choose(lab: &Lab, vary: Option<&VariedSetting>) -> Result<ChosenSe
         servers.push((format!("{name} (again)"), server));
     }
     Ok((descriptions, servers))
+}
+
+/// Server and its settings, as the report names them.
+pub(super) fn describe(server: &LabServer) -> ServerDescription {
+    let missing = server.needs.iter().find(|names| installed_name(names).is_none());
+    ServerDescription {
+        name: server.name.clone(),
+        version: if missing.is_none() { version(server) } else { String::new() },
+        command: installed_command(&server.command),
+        helpers: server.helpers.iter().map(|words| installed_command(words)).collect(),
+        backends: server.backends.iter().map(|words| installed_command(words)).collect(),
+        files: server.files.clone(),
+        missing: missing.cloned(),
+    }
 }
 
 /// Servers of a lab, with each value of the varied setting.

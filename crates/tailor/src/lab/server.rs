@@ -9,9 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::{Deserialize, Serialize};
 
 use super::cgroup::ControlGroup;
 use super::model::{Lab, LabServer};
+use crate::programs::installed_path;
 use crate::report::observe::Observed;
 
 /// Maximum time for a server to stop before it is killed.
@@ -27,7 +29,7 @@ pub(crate) struct RunningServer {
 }
 
 /// Ports and directories of a server, which replace the placeholders in its files and commands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerPlacement {
     pub(crate) port: u16,
     /// Port of the upstream of a proxy.
@@ -108,16 +110,6 @@ fn here() -> String {
 
 fn is_installed(program: &str) -> bool {
     installed_path(program).is_some()
-}
-
-/// Path of a program, in the directories of this user and of root.
-pub(super) fn installed_path(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let of_root = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(of_root).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Starts a server and waits until it accepts connections.

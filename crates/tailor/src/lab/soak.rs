@@ -341,6 +341,7 @@ impl Records {
             searches: Vec::new(),
             search_precision: None,
             is_endurance: true,
+            is_emulated: false,
             interrupted: false,
             control: None,
             control_margin: super::report::CONTROL_MARGIN,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::lab::server::installed_path;
+use crate::programs::installed_path;
 
 /// Operand of the instruction at which the plugin writes its counts. `black_box` keeps it in the program.
 pub(super) const MARK: u64 = 0x746c_7243_6f75_6e74;

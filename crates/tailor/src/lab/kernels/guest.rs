@@ -1,9 +1,9 @@
-//! Process 1 of the emulated machine: starts the server, loads it, and prints what both cost.
+//! Process 1 of the machine: starts the server, loads it, and prints what both cost.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::system::{RebootCommand, reboot};
@@ -11,9 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::counter::MARK;
+use super::timing;
+use super::verdict::is_precise;
 use crate::lab::cgroup::ControlGroup;
-use crate::lab::namespace::call;
 use crate::lab::server::{ServerPlacement, launch};
+use crate::programs::call;
 
 /// Path of the plan in the machine.
 pub(super) const PLAN: &str = "/plan.json";
@@ -32,40 +34,49 @@ const SETTLED_COUNT: usize = 4;
 const CONTROLS_MAX: usize = 400;
 /// Longest time until the server listens, in the machine's own time.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// Pairs of loads: N requests and 2 N.
-const PAIRS: usize = 2;
+/// Smallest number of pairs of loads: N requests and 2 N.
+const PAIRS_MIN: usize = 6;
 /// Pause after a load, in the machine's own time, which passes at once. Server and kernel then do what they put off, such as
 /// closing connections: it would count for the next load.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Work of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct GuestPlan {
+pub(crate) enum GuestTask {
+    /// Shows that the machine runs.
+    Probe,
+    /// Counts instructions.
+    Count(CountPlan),
+    /// Measures time.
+    Time(timing::TimePlan),
+}
+
+/// Server and load whose instructions are counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CountPlan {
     pub(super) backends: Vec<Vec<String>>,
     /// Commands of the server: helpers, and the server itself at the end.
     pub(super) commands: Vec<Vec<String>>,
     /// Unix domain sockets that must accept connections before the load begins.
     pub(super) sockets: Vec<String>,
-    pub(super) port: u16,
-    pub(super) backend_port: Option<u16>,
-    /// Directories of the server's own files and of the site.
-    pub(super) run: PathBuf,
-    pub(super) root: PathBuf,
+    pub(super) place: ServerPlacement,
     /// Arguments of `tailor bench`.
     pub(super) load: Vec<String>,
     /// Requests of the shorter load.
     pub(super) requests: u64,
+    /// Instructions after which no further pair of loads begins.
+    pub(super) instructions_max: u64,
 }
 
 /// Report of the machine. Instructions are counted as nanoseconds of its clock.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct GuestReport {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CountReport {
     /// Version of the running kernel.
-    pub kernel: String,
+    pub(super) kernel: String,
     /// Instructions of the control.
-    pub control: u64,
+    pub(super) control: u64,
     /// Loads, in the order in which they ran: N requests, 2 N, and so on.
-    pub loads: Vec<GuestLoad>,
+    pub(super) loads: Vec<GuestLoad>,
 }
 
 /// A load and its cost.
@@ -85,13 +96,17 @@ pub(crate) struct GuestLoad {
     pub kernel: Option<u64>,
 }
 
+impl GuestLoad {
+    /// Instructions of server and load generator.
+    pub(super) fn all(&self) -> u64 {
+        self.server + self.client
+    }
+}
+
 /// Runs as process 1, and switches the machine off at the end.
 pub(crate) fn become_guest() -> Result<(), String> {
     match run() {
-        Ok(report) => {
-            let json = serde_json::to_string(&report).map_err(|error| error.to_string())?;
-            println!("\n{REPORT_MARK}{json}");
-        }
+        Ok(report) => println!("\n{REPORT_MARK}{report}"),
         Err(reason) => println!("\n{FAILURE_MARK}{}", reason.replace('\n', " | ")),
     }
     if rustix::process::getpid().is_init() {
@@ -100,7 +115,8 @@ pub(crate) fn become_guest() -> Result<(), String> {
     Ok(())
 }
 
-fn run() -> Result<GuestReport, String> {
+/// Does the work. Returns the report as JSON.
+fn run() -> Result<String, String> {
     for words in [
         &["mount", "-t", "proc", "proc", "/proc"][..],
         &["mount", "-t", "sysfs", "sysfs", "/sys"],
@@ -111,19 +127,21 @@ fn run() -> Result<GuestReport, String> {
         call(words)?;
     }
     let text = std::fs::read_to_string(PLAN).map_err(|error| format!("{PLAN}: {error}"))?;
-    let plan: GuestPlan = serde_json::from_str(&text).map_err(|error| format!("{PLAN}: {error}"))?;
-    let control = settled_control()?;
-    let place = ServerPlacement {
-        port: plan.port,
-        backend_port: plan.backend_port.unwrap_or_default(),
-        tls_port: 0,
-        root: plan.root.clone(),
-        run: plan.run.clone(),
+    let task = serde_json::from_str(&text).map_err(|error| format!("{PLAN}: {error}"))?;
+    let report = match task {
+        GuestTask::Probe => serde_json::to_string(&()),
+        GuestTask::Count(plan) => serde_json::to_string(&count(&plan)?),
+        GuestTask::Time(plan) => serde_json::to_string(&plan.measure()?),
     };
+    report.map_err(|error| error.to_string())
+}
+
+fn count(plan: &CountPlan) -> Result<CountReport, String> {
+    let control = settled_control()?;
     let group = |name: &str| ControlGroup::new(name).ok_or("the kernel has no control groups of version 2");
     let (server, client) = (group("server")?, group("client")?);
     let start = |words: &[String], group: &ControlGroup| {
-        launch(words, &place, "", Some(group)).map_err(|error| format!("{words:?}: {error}"))
+        launch(words, &plan.place, "", Some(group)).map_err(|error| format!("{words:?}: {error}"))
     };
     for words in &plan.backends {
         start(words, &client)?;
@@ -131,7 +149,7 @@ fn run() -> Result<GuestReport, String> {
     for words in &plan.commands {
         start(words, &server)?;
     }
-    wait_until_ready(&plan)?;
+    wait_until_ready(plan)?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?.display().to_string();
     let load = |requests: u64| -> Result<GuestLoad, String> {
         let options = ["bench", "--quiet", "--no-calibration", "--warm-up", "0s", "--require", "failures=0", "-n"];
@@ -143,22 +161,27 @@ fn run() -> Result<GuestReport, String> {
         mark();
         let status = start(&words, &client)?.wait().map_err(|error| error.to_string())?;
         if !status.success() {
-            return Err(format!("the load failed: {status}\n{}", output_of(&plan.run)));
+            return Err(format!("the load failed: {status}\n{}", output_of(&plan.place.run)));
         }
         std::thread::sleep(PAUSE);
         mark();
         let (server, client) = (used(&server) - before.0, used(&client) - before.1);
         Ok(GuestLoad { requests, server, client, user: None, kernel: None })
     };
-    // The first fills caches, and is not counted.
+    // The first pair fills caches, and is not counted.
     load(plan.requests)?;
-    let mut loads = Vec::new();
-    for _ in 0..PAIRS {
+    load(2 * plan.requests)?;
+    let mut loads: Vec<GuestLoad> = Vec::new();
+    let mut precise_looks = 0;
+    // Two looks in a row, because the variance of few pairs may be small by chance.
+    while precise_looks < 2 && loads.iter().map(GuestLoad::all).sum::<u64>() < plan.instructions_max {
         loads.push(load(plan.requests)?);
         loads.push(load(2 * plan.requests)?);
+        let is_precise = loads.len() >= 2 * PAIRS_MIN && is_precise(&loads);
+        precise_looks = if is_precise { precise_looks + 1 } else { 0 };
     }
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    Ok(GuestReport { kernel, control, loads })
+    Ok(CountReport { kernel, control, loads })
 }
 
 /// Makes the emulator write the instructions so far.
@@ -202,19 +225,19 @@ fn control() -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
-fn wait_until_ready(plan: &GuestPlan) -> Result<(), String> {
+fn wait_until_ready(plan: &CountPlan) -> Result<(), String> {
     let listens = |port: u16| TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok();
     let start = Instant::now();
     while start.elapsed() < READY_MAX {
         let is_ready = plan.sockets.iter().all(|path| UnixStream::connect(path).is_ok())
-            && plan.backend_port.is_none_or(listens)
-            && listens(plan.port);
+            && (plan.backends.is_empty() || listens(plan.place.backend_port))
+            && listens(plan.place.port);
         if is_ready {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Err(format!("the server does not listen: {}", output_of(&plan.run)))
+    Err(format!("the server does not listen: {}", output_of(&plan.place.run)))
 }
 
 /// Output of the server and of the load.

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use cpio::newc;
 
-use super::guest::{GuestPlan, PLAN};
-use crate::lab::server::installed_path;
+use super::guest::{GuestTask, PLAN};
+use crate::lab::server::ServerPlacement;
+use crate::programs::installed_path;
 
 const DIRECTORY: u32 = 0o040_755;
 const OPEN_DIRECTORY: u32 = 0o041_777;
@@ -31,14 +32,14 @@ pub(super) struct MachineFiles {
 }
 
 impl MachineFiles {
-    /// Gathers what a plan needs of this machine.
-    pub(super) fn gather(plan: &GuestPlan) -> Result<Self, String> {
+    /// Gathers what a server with these commands needs of this machine.
+    pub(super) fn gather(commands: &[Vec<String>], place: &ServerPlacement) -> Result<Self, String> {
         let mut gathered = Self { files: BTreeMap::new() };
         for name in DIRECTORIES {
             gathered.add(Path::new("/").join(name).as_path(), DIRECTORY, Vec::new());
         }
         gathered.add(Path::new("/tmp"), OPEN_DIRECTORY, Vec::new());
-        gathered.add(&plan.run, OPEN_DIRECTORY, Vec::new());
+        gathered.add(&place.run, OPEN_DIRECTORY, Vec::new());
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         gathered.add_program(&own)?;
         // The kernel passes words that it does not know to the first process, so that this one is a script.
@@ -49,32 +50,32 @@ impl MachineFiles {
             gathered.add_program(&path)?;
             gathered.add(&Path::new("/bin").join(name), PROGRAM, read(&path)?);
         }
-        for words in plan.commands.iter().chain(&plan.backends) {
+        for words in commands {
             let name = words.first().ok_or("a command of the server is empty")?;
             let path = installed_path(name).ok_or_else(|| format!("`{name}` is not installed"))?;
             gathered.add_program(&path)?;
-            let place = if name.contains('/') { path.clone() } else { Path::new("/bin").join(name) };
-            gathered.add(&place, PROGRAM, read(&path)?);
+            let own = if name.contains('/') { path.clone() } else { Path::new("/bin").join(name) };
+            gathered.add(&own, PROGRAM, read(&path)?);
             words[1..].iter().for_each(|word| gathered.add_named(word));
         }
-        for directory in [&plan.root, &plan.run] {
+        for directory in [&place.root, &place.run] {
             gathered.add_directory(directory)?;
         }
         for path in LOOKED_UP {
             gathered.add_named(path);
         }
-        let configurations: Vec<String> = std::fs::read_dir(&plan.run)
-            .map_err(|error| format!("{}: {error}", plan.run.display()))?
+        let configurations: Vec<String> = std::fs::read_dir(&place.run)
+            .map_err(|error| format!("{}: {error}", place.run.display()))?
             .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
             .collect();
         configurations.iter().for_each(|text| gathered.add_named(text));
         Ok(gathered)
     }
 
-    /// Writes the archive, with this plan.
-    pub(super) fn write(&self, plan: &GuestPlan, path: &Path) -> Result<(), String> {
+    /// Writes the archive, with this task.
+    pub(super) fn write(&self, task: &GuestTask, path: &Path) -> Result<(), String> {
         let error = |error: std::io::Error| format!("{}: {error}", path.display());
-        let plan = serde_json::to_vec(plan).map_err(|error| error.to_string())?;
+        let plan = serde_json::to_vec(task).map_err(|error| error.to_string())?;
         let mut out = BufWriter::new(std::fs::File::create(path).map_err(error)?);
         let own = (PathBuf::from(PLAN), (FILE, plan));
         // A directory comes before what it has, as paths are sorted.
@@ -163,19 +164,10 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         std::fs::write(&named, "types").unwrap();
-        let plan = GuestPlan {
-            backends: Vec::new(),
-            commands: vec![vec!["cat".into(), "-u".into()]],
-            sockets: Vec::new(),
-            port: 1,
-            backend_port: None,
-            run: run.clone(),
-            root: root.clone(),
-            load: Vec::new(),
-            requests: 1,
-        };
+        let place = ServerPlacement { port: 1, backend_port: 2, tls_port: 3, root: root.clone(), run: run.clone() };
+        let commands = [vec!["cat".to_owned(), "-u".to_owned()]];
         let archive = directory.path().join("archive");
-        MachineFiles::gather(&plan).unwrap().write(&plan, &archive).unwrap();
+        MachineFiles::gather(&commands, &place).unwrap().write(&GuestTask::Probe, &archive).unwrap();
         let mut input = std::fs::File::open(archive).unwrap();
         let mut names = Vec::new();
         loop {

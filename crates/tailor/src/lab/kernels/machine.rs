@@ -1,4 +1,4 @@
-//! Kernels from packages, and the emulator that boots them.
+//! Kernels from packages, and the machine that boots them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,9 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::counter::{CountingPlugin, MarkedCounts, parse_counts};
-use super::guest::{FAILURE_MARK, GuestLoad, GuestReport, REPORT_MARK};
-use crate::lab::server::installed_path;
+use serde::de::DeserializeOwned;
+
+use super::counter::{MarkedCounts, parse_counts};
+use super::guest::{FAILURE_MARK, GuestLoad, REPORT_MARK};
+use crate::programs::installed_path;
 
 const EMULATOR: &str = "qemu-system-x86_64";
 
@@ -20,7 +22,7 @@ const MODEL: &str = "Nehalem";
 const MEMORY_MIB: &str = "2048";
 
 /// Longest time of a boot with its loads.
-const BOOT_MAX: Duration = Duration::from_secs(30 * 60);
+pub(super) const BOOT_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Lines of the machine's output that an error shows.
 const SHOWN_LINES: usize = 15;
@@ -37,7 +39,7 @@ pub(super) fn emulator() -> Result<PathBuf, String> {
 pub(super) struct KernelFiles {
     /// Name in the report.
     pub(super) name: String,
-    image: PathBuf,
+    pub(super) image: PathBuf,
     /// Build configuration, if the files have it.
     pub(super) config: Option<String>,
 }
@@ -94,35 +96,72 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Emulated machine.
-pub(super) struct EmulatedMachine<'a> {
-    pub(super) qemu: &'a Path,
-    pub(super) kernel: &'a KernelFiles,
-    /// First files.
-    pub(super) initial: &'a Path,
-    /// Plugin that divides instructions, with the file for its counts.
-    pub(super) plugin: Option<(&'a CountingPlugin, &'a Path)>,
+/// Way in which a machine runs its instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accelerator {
+    /// An emulator whose clock counts instructions.
+    Counter,
+    /// An emulator.
+    Emulator,
+    /// The processors of this machine.
+    Kvm,
 }
 
-impl EmulatedMachine<'_> {
+/// Virtual machine.
+pub(super) struct VirtualMachine {
+    pub(super) qemu: PathBuf,
+    /// Name of the kernel.
+    pub(super) name: String,
+    pub(super) image: PathBuf,
+    /// First files.
+    pub(super) initial: PathBuf,
+    pub(super) accelerator: Accelerator,
+    /// Option of the emulator that loads a plugin.
+    pub(super) plugin: Option<String>,
+    /// Longest time until it ends.
+    pub(super) time_max: Duration,
+}
+
+impl VirtualMachine {
     /// Boots, and returns what the machine reports.
-    pub(super) fn run(&self, stop: &AtomicBool) -> Result<GuestReport, String> {
-        let mut command = Command::new(self.qemu);
-        // One processor: one that waits for another would never end, as time advances by instructions alone.
-        command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", MODEL, "-smp", "1"]);
-        command.args(["-m", MEMORY_MIB, "-nic", "none", "-nographic", "-no-reboot", "-kernel"]).arg(&self.kernel.image);
-        command.arg("-initrd").arg(self.initial);
-        // The clock and the seed of random numbers are the same in each boot.
-        command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", "1"]);
-        if let Some((plugin, out)) = self.plugin {
-            command.arg("-plugin").arg(plugin.option(out));
+    pub(super) fn run<Report: DeserializeOwned>(&self, stop: &AtomicBool) -> Result<Report, String> {
+        let mut command = Command::new(&self.qemu);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+        match self.accelerator {
+            // One processor: one that waits for another would never end, as time advances by instructions alone.
+            Accelerator::Counter => {
+                command.args([
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=0,sleep=off",
+                    "-cpu",
+                    MODEL,
+                    "-smp",
+                    "1",
+                ]);
+                // The clock and the seed of random numbers are the same in each boot.
+                command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", "1"]);
+            }
+            Accelerator::Emulator => {
+                command.args(["-accel", "tcg,thread=multi", "-cpu", MODEL, "-smp", &processors]);
+            }
+            Accelerator::Kvm => {
+                command.args(["-accel", "kvm", "-cpu", "host", "-smp", &processors]);
+            }
         }
-        // Without random addresses, the layout of memory is the same, too. The kernel's memory is not accounted to control groups,
-        // because server and client take its reserve from each other, more or less often.
-        command.args([
-            "-append",
-            "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off cgroup.memory=nokmem,nosocket",
-        ]);
+        command.args(["-m", MEMORY_MIB, "-nic", "none", "-nographic", "-no-reboot", "-kernel"]).arg(&self.image);
+        command.arg("-initrd").arg(&self.initial);
+        if let Some(plugin) = &self.plugin {
+            command.args(["-plugin", plugin]);
+        }
+        // Without random addresses, the layout of memory is the same in each boot, too. The kernel's memory is not accounted to
+        // control groups, because server and client take its reserve from each other, more or less often.
+        let options = match self.accelerator {
+            Accelerator::Counter => " nokaslr norandmaps mitigations=off cgroup.memory=nokmem,nosocket",
+            Accelerator::Emulator | Accelerator::Kvm => "",
+        };
+        command.arg("-append").arg(format!("console=ttyS0 quiet panic=-1{options}"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut machine = command.spawn().map_err(|error| format!("{}: {error}", self.qemu.display()))?;
         let output = machine.stdout.take().ok_or("the emulator has no output")?;
@@ -135,8 +174,8 @@ impl EmulatedMachine<'_> {
             match machine.try_wait() {
                 Ok(Some(_)) => break Ok(()),
                 Ok(None) if stop.load(Ordering::Relaxed) => break Err("interrupted".to_owned()),
-                Ok(None) if start.elapsed() > BOOT_MAX => {
-                    break Err(format!("{}: not done within {} s", self.kernel.name, BOOT_MAX.as_secs()));
+                Ok(None) if start.elapsed() > self.time_max => {
+                    break Err(format!("{}: not done within {} s", self.name, self.time_max.as_secs()));
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(100)),
                 Err(error) => break Err(error.to_string()),
@@ -147,13 +186,15 @@ impl EmulatedMachine<'_> {
         let _ = machine.wait();
         let lines = lines.join().map_err(|_| "the output of the emulator cannot be read")?;
         wait?;
-        let mut report = read_report(&self.kernel.name, &lines)?;
-        if let Some((_, out)) = self.plugin {
-            let text = fs::read_to_string(out).map_err(|error| format!("{}: {error}", out.display()))?;
-            add_counts(&mut report.loads, &parse_counts(&text));
-        }
-        Ok(report)
+        read_report(&self.name, &lines)
     }
+}
+
+/// Adds the counts that the emulator has written to loads.
+pub(super) fn add_written_counts(loads: &mut [GuestLoad], path: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    add_counts(loads, &parse_counts(&text));
+    Ok(())
 }
 
 /// Adds the emulator's counts to loads. Each load has a mark at its start and at its end. An uncounted one is before them.
@@ -166,7 +207,7 @@ fn add_counts(loads: &mut [GuestLoad], counts: &[MarkedCounts]) {
 }
 
 /// Report among the lines of a machine.
-fn read_report(name: &str, lines: &[String]) -> Result<GuestReport, String> {
+fn read_report<Report: DeserializeOwned>(name: &str, lines: &[String]) -> Result<Report, String> {
     for line in lines {
         if let Some(json) = line.strip_prefix(REPORT_MARK) {
             return serde_json::from_str(json).map_err(|error| format!("{name}: {error}: {json}"));
@@ -224,9 +265,10 @@ mod tests {
     #[test]
     fn a_machine_says_why_it_has_no_report() {
         let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
-        let error = |text: &str| read_report("6.1", &lines(text)).unwrap_err();
+        let error = |text: &str| read_report::<()>("6.1", &lines(text)).unwrap_err();
         assert_eq!(error(&format!("booting\n{FAILURE_MARK}mount: exit status: 1")), "6.1: mount: exit status: 1");
         assert!(error("a\nKernel panic - not syncing").contains("without a report:\na\nKernel panic"));
-        assert!(error(&format!("{REPORT_MARK}{{")).contains("EOF"));
+        assert!(error(&format!("{REPORT_MARK}{{")).contains("6.1: "));
+        assert_eq!(read_report("6.1", &lines(&format!("a\n{REPORT_MARK}5"))), Ok(5));
     }
 }

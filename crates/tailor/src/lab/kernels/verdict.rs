@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::guest::{GuestLoad, GuestPlan, GuestReport};
+use super::guest::{CountPlan, CountReport, GuestLoad};
+use crate::statistics::mean_interval;
 
 /// Largest difference of the control between two kernels, as a share: the loop has the same instructions on both.
 const CONTROL_MARGIN: f64 = 0.01;
-/// Largest difference of two measurements on one kernel, as a share.
+/// Largest half of the 95 % confidence interval of the mean, as a share of it: so close is the mean of as many further pairs.
 const REPEAT_MARGIN: f64 = 0.001;
 /// Differences of the configurations that the text shows.
 const SHOWN_OPTIONS: usize = 20;
@@ -36,7 +37,7 @@ pub(crate) struct KernelReport {
 pub(super) struct KernelRun {
     /// Build configuration, if it is known.
     pub(super) config: Option<String>,
-    pub(super) guest: GuestReport,
+    pub(super) guest: CountReport,
 }
 
 /// Result of a kernel.
@@ -46,8 +47,14 @@ pub(crate) struct KernelResult {
     pub kernel: String,
     /// Instructions of the control.
     pub control: u64,
-    /// All instructions of a request: server, load generator, and the kernel for both.
+    /// All instructions of a request: server, load generator, and the kernel for both. Mean of the pairs of loads.
     pub all: f64,
+    /// 95 % confidence interval of `all`.
+    pub all_interval: [f64; 2],
+    /// Half the width of the interval as a share of `all`: repeats are within it.
+    pub repeats_within: f64,
+    /// Pairs of loads.
+    pub pairs: u64,
     /// Instructions of the server, with those of the kernel in its place.
     pub server: f64,
     /// Instructions of the load generator, likewise.
@@ -56,8 +63,6 @@ pub(crate) struct KernelResult {
     pub user: Option<f64>,
     /// Instructions of a request in the kernel, likewise.
     pub kernel_mode: Option<f64>,
-    /// Largest difference of the measurements of `all`, as a share.
-    pub repeat_difference: f64,
     /// Loads, in the order in which they ran.
     pub loads: Vec<GuestLoad>,
 }
@@ -83,26 +88,37 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// Half the width of the interval of all instructions of a request, as a share of their mean.
+fn repeats_within(loads: &[GuestLoad]) -> f64 {
+    let (mean, half) = mean_interval(&costs(loads, GuestLoad::all));
+    half / mean
+}
+
+/// True if further pairs of loads are not needed.
+pub(super) fn is_precise(loads: &[GuestLoad]) -> bool {
+    repeats_within(loads) <= REPEAT_MARGIN
+}
+
 impl KernelReport {
     /// Judges the runs of all kernels.
-    pub(super) fn new(server: &str, plan: &GuestPlan, runs: Vec<KernelRun>) -> Self {
+    pub(super) fn new(server: &str, plan: &CountPlan, runs: Vec<KernelRun>) -> Self {
         let configurations: Vec<_> = runs.iter().map(|run| run.config.as_deref().map(options)).collect();
         let options = different_options(&configurations);
         let kernels: Vec<KernelResult> = runs
             .into_iter()
             .map(|KernelRun { guest, .. }| {
-                let all = costs(&guest.loads, |load| load.server + load.client);
-                let spread =
-                    all.iter().copied().fold(f64::MIN, f64::max) - all.iter().copied().fold(f64::MAX, f64::min);
+                let (all, half) = mean_interval(&costs(&guest.loads, GuestLoad::all));
                 KernelResult {
                     kernel: guest.kernel,
                     control: guest.control,
-                    all: mean(&all),
+                    all,
+                    all_interval: [all - half, all + half],
+                    repeats_within: repeats_within(&guest.loads),
+                    pairs: guest.loads.len() as u64 / 2,
                     server: mean(&costs(&guest.loads, |load| load.server)),
                     client: mean(&costs(&guest.loads, |load| load.client)),
                     user: counted_cost(&guest.loads, |load| load.user),
                     kernel_mode: counted_cost(&guest.loads, |load| load.kernel),
-                    repeat_difference: spread / mean(&all),
                     loads: guest.loads,
                 }
             })
@@ -128,11 +144,12 @@ impl KernelReport {
             if (ratio - 1.0).abs() > CONTROL_MARGIN {
                 faults.push(format!("the control on {} is {ratio:.3} of that on {}", kernel.kernel, first.kernel));
             }
-            if kernel.repeat_difference > REPEAT_MARGIN {
-                let percent = kernel.repeat_difference * 100.0;
+            if kernel.repeats_within > REPEAT_MARGIN {
                 faults.push(format!(
-                    "two measurements on {} differ by {percent:.2} %; try more requests (-n)",
-                    kernel.kernel
+                    "{} pairs of loads on {} repeat within {:.2} % only; permit more instructions (--instructions-max)",
+                    kernel.pairs,
+                    kernel.kernel,
+                    kernel.repeats_within * 100.0
                 ));
             }
         }
@@ -160,14 +177,15 @@ impl KernelReport {
             (Some(value), Some(first)) => times(value, first),
             _ => "unknown".to_owned(),
         };
-        let rows: [ReportRow<'_>; 7] = [
+        let rows: [ReportRow<'_>; 8] = [
             ("all", &|kernel| times(kernel.all, first.all)),
+            ("95 % interval", &|kernel| format!("[{:.0} - {:.0}]", kernel.all_interval[0], kernel.all_interval[1])),
             ("server and its kernel", &|kernel| times(kernel.server, first.server)),
             ("client and its kernel", &|kernel| times(kernel.client, first.client)),
             ("user space, all", &|kernel| counted(kernel.user, first.user)),
             ("kernel, all", &|kernel| counted(kernel.kernel_mode, first.kernel_mode)),
             ("control", &|kernel| format!("{:.4}", kernel.control as f64 / first.control as f64)),
-            ("difference of repeats", &|kernel| format!("{:.4}", kernel.repeat_difference)),
+            ("repeats within", &|kernel| format!("{:.3} % ({} pairs)", kernel.repeats_within * 100.0, kernel.pairs)),
         ];
         for (name, text) in rows {
             write!(out, "  {name:<26}")?;
@@ -205,12 +223,14 @@ pub(crate) fn schema() -> String {
 }
 
 /// Options of a build configuration that are set.
-fn options(config: &str) -> BTreeMap<&str, &str> {
+pub(super) fn options(config: &str) -> BTreeMap<&str, &str> {
     config.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('=')).collect()
 }
 
 /// Options that differ between kernels whose configurations are all known.
-fn different_options(configurations: &[Option<BTreeMap<&str, &str>>]) -> BTreeMap<String, Vec<Option<String>>> {
+pub(super) fn different_options(
+    configurations: &[Option<BTreeMap<&str, &str>>],
+) -> BTreeMap<String, Vec<Option<String>>> {
     let known: Option<Vec<_>> = configurations.iter().map(Option::as_ref).collect();
     let Some(known) = known else { return BTreeMap::new() };
     let names: std::collections::BTreeSet<&str> = known.iter().flat_map(|options| options.keys().copied()).collect();
@@ -225,23 +245,23 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::lab::server::ServerPlacement;
 
-    fn plan() -> GuestPlan {
-        GuestPlan {
+    fn plan() -> CountPlan {
+        let (root, run) = (PathBuf::new(), PathBuf::new());
+        CountPlan {
             backends: Vec::new(),
             commands: Vec::new(),
             sockets: Vec::new(),
-            port: 1,
-            backend_port: None,
-            run: PathBuf::new(),
-            root: PathBuf::new(),
+            place: ServerPlacement { port: 1, backend_port: 2, tls_port: 3, root, run },
             load: vec!["-c".to_owned(), "1".to_owned()],
             requests: 10,
+            instructions_max: 1,
         }
     }
 
     /// Report of a kernel on which a request costs this much, and a load 1,000 beside.
-    fn report(kernel: &str, control: u64, cost: u64, noise: u64) -> GuestReport {
+    fn report(kernel: &str, control: u64, cost: u64, noise: u64) -> CountReport {
         let load = |requests: u64, noise: u64| GuestLoad {
             requests,
             server: 1_000 + requests * (cost - 4_000) + noise,
@@ -249,13 +269,13 @@ mod tests {
             user: Some(requests * 3_000),
             kernel: Some(500 + requests * (cost - 3_000)),
         };
-        let loads = vec![load(10, 0), load(20, 0), load(10, 0), load(20, noise)];
-        GuestReport { kernel: kernel.to_owned(), control, loads }
+        let loads = (0..6).flat_map(|pair| [load(10, 0), load(20, noise * (pair % 2))]).collect();
+        CountReport { kernel: kernel.to_owned(), control, loads }
     }
 
-    fn judged(second: GuestReport) -> KernelReport {
+    fn judged(second: CountReport) -> KernelReport {
         let first = report("6.1", 1_000_000, 10_000, 0);
-        let run = |config: &str, guest: GuestReport| KernelRun { config: Some(config.to_owned()), guest };
+        let run = |config: &str, guest: CountReport| KernelRun { config: Some(config.to_owned()), guest };
         let runs = vec![
             run("CONFIG_A=y\nCONFIG_B=m\n# CONFIG_C is not set\n", first),
             run("CONFIG_A=y\nCONFIG_B=y\nCONFIG_C=y\n", second),
@@ -268,7 +288,7 @@ mod tests {
         let report = judged(report("7.2", 1_001_000, 12_000, 0));
         let [old, new] = report.kernels.as_slice() else { panic!("two kernels") };
         assert_eq!((old.all, old.server, old.client), (10_000.0, 6_000.0, 4_000.0));
-        assert_eq!((new.all, report.is_valid), (12_000.0, true));
+        assert_eq!((new.all, new.all_interval, new.pairs, report.is_valid), (12_000.0, [12_000.0; 2], 6, true));
         assert_eq!((new.user, new.kernel_mode), (Some(3_000.0), Some(9_000.0)));
         assert_eq!(report.options.keys().collect::<Vec<_>>(), ["B", "C"]);
         assert_eq!(report.options["C"], [None, Some("y".to_owned())]);
@@ -292,7 +312,10 @@ mod tests {
         let other_control = judged(report("7.2", 1_020_000, 10_000, 0));
         assert!(!other_control.is_valid && other_control.to_text().contains("VOID: the control on 7.2 is 1.020"));
         let unsteady = judged(report("7.2", 1_000_000, 10_000, 2_000));
-        assert!(!unsteady.is_valid && unsteady.to_text().contains("VOID: two measurements on 7.2 differ by"));
+        let fault = "VOID: 6 pairs of loads on 7.2 repeat within 1.14 % only";
+        assert!(!unsteady.is_valid && unsteady.to_text().contains(fault), "{}", unsteady.to_text());
+        let steady = judged(report("7.2", 1_000_000, 10_000, 100));
+        assert!(steady.is_valid && steady.to_text().contains("0.057 % (6 pairs)"), "{}", steady.to_text());
     }
 
     #[test]
