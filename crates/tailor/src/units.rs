@@ -83,6 +83,15 @@ pub(crate) fn format_bytes(bytes: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
 }
 
+/// Formats a rate in bits per second.
+pub(crate) fn format_bits(bits_per_second: f64) -> String {
+    match bits_per_second {
+        bits if bits < 1e6 => format!("{:.0} kbit/s", bits / 1e3),
+        bits if bits < 1e7 => format!("{:.1} Mbit/s", bits / 1e6),
+        bits => format!("{:.0} Mbit/s", bits / 1e6),
+    }
+}
+
 /// Formats a whole number with commas between thousands.
 pub(crate) fn format_count(count: u64) -> String {
     let digits = count.to_string();

@@ -3,10 +3,11 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::SharedLine;
 use super::null_server::Calibration;
 use crate::engine::{LineUsage, LoadPlan, RunOutcome, TargetAddress};
 use crate::report::{Limit, LimitedBy};
-use crate::units::{format_nanos, format_rate};
+use crate::units::{format_bits, format_nanos, format_rate};
 
 /// Share of a CPU from which a client thread counts as the limit.
 const BUSY_SHARE_MAX: f64 = 0.9;
@@ -40,13 +41,18 @@ pub(super) struct Machine {
     time_wait: u64,
     /// Number of ports that the kernel may give to connections.
     ports: u64,
-    /// Network interfaces that the load may use, with their speed in Mbit/s; empty for a loopback address.
-    interfaces: Vec<(String, u64)>,
+    /// Network interfaces that the load may use, with their speeds in bits per second to the client and to the server; empty for a
+    /// loopback address.
+    interfaces: Vec<(String, [u64; 2])>,
 }
 
 impl Machine {
-    pub(super) fn read(plan: &LoadPlan) -> Self {
-        let interfaces = if is_loopback(plan) { Vec::new() } else { interfaces() };
+    pub(super) fn read(plan: &LoadPlan, line: Option<SharedLine>) -> Self {
+        let interfaces = match line {
+            Some(line) => vec![("the shared line".to_owned(), line.rates().map(|rate| rate.unwrap_or(u64::MAX)))],
+            None if is_loopback(plan) => Vec::new(),
+            None => interfaces(),
+        };
         Self { time_wait: time_wait_sockets(), ports: local_ports(), interfaces }
     }
 
@@ -107,17 +113,15 @@ impl Machine {
     }
 
     fn bandwidth(&self, outcome: &RunOutcome) -> Option<Limit> {
-        let carried = outcome.record.bytes_received.max(outcome.record.bytes_sent) as f64;
-        let bits_per_second = carried * 8.0 / outcome.duration.as_secs_f64().max(1e-9);
-        let (name, speed) = self.interfaces.iter().max_by_key(|(_, speed)| *speed)?;
-        let speed = *speed as f64 * 1e6;
-        (bits_per_second > speed * BANDWIDTH_SHARE_MAX).then(|| Limit {
+        let (name, speeds) = self.interfaces.iter().max_by_key(|(_, speeds)| *speeds)?;
+        let carried = [outcome.record.bytes_received, outcome.record.bytes_sent];
+        let rates = carried.map(|bytes| bytes as f64 * 8.0 / outcome.duration.as_secs_f64().max(1e-9));
+        let mut full = rates.into_iter().zip(speeds.map(|speed| speed as f64));
+        let (rate, speed) = full.find(|(rate, speed)| *rate > speed * BANDWIDTH_SHARE_MAX)?;
+        let [rate, speed] = [rate, speed].map(format_bits);
+        Some(Limit {
             by: LimitedBy::Line,
-            text: format!(
-                "bandwidth: {:.0} Mbit/s of payload, on an interface ({name}) of {:.0} Mbit/s",
-                bits_per_second / 1e6,
-                speed / 1e6
-            ),
+            text: format!("bandwidth: {rate} of payload, on an interface ({name}) of {speed}"),
         })
     }
 }
@@ -241,14 +245,15 @@ fn local_ports() -> u64 {
     high.saturating_sub(low) + 1
 }
 
-/// Network interfaces whose speed is known, in Mbit/s.
-fn interfaces() -> Vec<(String, u64)> {
+/// Network interfaces whose speed is known.
+fn interfaces() -> Vec<(String, [u64; 2])> {
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return Vec::new() };
     let speed = |entry: std::fs::DirEntry| {
-        let speed = std::fs::read_to_string(entry.path().join("speed")).ok()?.trim().parse().ok()?;
-        Some((entry.file_name().to_string_lossy().into_owned(), speed))
+        // In Mbit/s.
+        let speed: u64 = std::fs::read_to_string(entry.path().join("speed")).ok()?.trim().parse().ok()?;
+        Some((entry.file_name().to_string_lossy().into_owned(), [speed * 1_000_000; 2]))
     };
-    entries.flatten().filter_map(speed).filter(|(_, speed)| *speed > 0).collect()
+    entries.flatten().filter_map(speed).filter(|(_, speeds)| speeds[0] > 0).collect()
 }
 
 #[cfg(test)]
@@ -279,7 +284,7 @@ mod tests {
         change: impl FnOnce(&mut Machine, &mut RunOutcome),
         expect: &[&str],
     ) {
-        let machine = || Machine { time_wait: 5, ports: 100, interfaces: vec![("eth0".into(), 100)] };
+        let machine = || Machine { time_wait: 5, ports: 100, interfaces: vec![("eth0".into(), [100_000_000; 2])] };
         let mut outcome = RunOutcome { duration: std::time::Duration::from_secs(1), sources: 1, ..RunOutcome::empty() };
         let mut now = machine();
         change(&mut now, &mut outcome);

@@ -14,6 +14,7 @@ mod profile;
 mod progress;
 mod require;
 mod scenario;
+mod shared_line;
 pub(crate) mod target;
 mod tls;
 mod vegeta;
@@ -29,6 +30,7 @@ pub(crate) use profile::ProfileOption;
 #[cfg(test)]
 pub(crate) use profile::parse as parse_profile;
 pub(crate) use require::Requirement;
+pub(crate) use shared_line::SharedLine;
 pub(crate) use tls::{TlsChoices, config as tls_config};
 
 use crate::end::ProgramEnd;
@@ -116,12 +118,14 @@ pub(crate) fn measure(
 /// Runs a plan to its end, and passes on each interval that ended.
 pub(crate) fn measure_with(
     options: &LoadOptions,
-    plan: engine::LoadPlan,
+    mut plan: engine::LoadPlan,
     stop: &Arc<AtomicBool>,
     on_interval: &mut dyn FnMut(&engine::Interval),
 ) -> Result<(BenchReport, engine::RunOutcome), String> {
     limits::raise_descriptor_limit();
-    let machine = limits::Machine::read(&plan);
+    let machine = limits::Machine::read(&plan, options.shared_line);
+    let line = options.shared_line.map(|line| line.open(&mut plan)).transpose()?;
+    let line_report = line.as_ref().map(|line| line.report);
     let watched = match options.watch_group.as_slice() {
         [] => options.watch.map(report::observe::Observed::Process),
         directories => Some(report::observe::Observed::group(directories)),
@@ -129,8 +133,12 @@ pub(crate) fn measure_with(
     let mut builder = report::Builder::new(options, &plan, watched);
     let mut precision = options.until_precise.map(|goal| precision::RunPrecision::new(goal, &plan));
     let mut outputs = RunOutputs::open(options, &plan)?;
-    let mut running =
-        engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?;
+    let mut running = match line {
+        Some(line) => line.start(plan.clone(), Arc::clone(stop))?,
+        None => {
+            engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?
+        }
+    };
     running.wait_for_counting();
     builder.begin();
     while let Some(interval) = running.next_interval() {
@@ -147,8 +155,9 @@ pub(crate) fn measure_with(
         true => None,
         false => null_server::calibrate(&plan, limits::LAG_QUANTILE),
     };
-    let limits = machine.limits(&limits::Machine::read(&plan), &plan, &outcome, calibrate);
+    let limits = machine.limits(&limits::Machine::read(&plan, options.shared_line), &plan, &outcome, calibrate);
     let mut report = builder.finish(&outcome, limits, interrupted);
+    report.shared_line = line_report;
     report.precision = precision.map(precision::RunPrecision::finish);
     Ok((report, outcome))
 }

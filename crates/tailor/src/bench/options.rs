@@ -218,6 +218,17 @@ pub(crate) struct LoadOptions {
     /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`, `,loss=1%`
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]
     pub line: Option<SimulatedLine>,
+    /// As root: a line of the kernel that all connections share, to a server on this machine, as in --line and with
+    /// `,buffer=BYTES` [default: 100 ms at the rate, at least 16 KiB]. Where the kernel has no netem, tailor delays and loses
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = super::shared_line::parse,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["line", "source", "unix_socket", "agents"],
+        help_heading = "Users"
+    )]
+    pub shared_line: Option<super::SharedLine>,
     /// Share of requests to abort
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Users")]
     pub abort: f64,

@@ -150,6 +150,7 @@ impl Builder {
                 .map_or(Vec::new(), |profile| phases::build(profile, &outcome.phases, self.plan.deadline.is_some())),
             scenarios: self.plan.scenarios.as_ref().map_or(Vec::new(), |set| scenarios::build(set, &outcome.scenarios)),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
+            shared_line: None,
             client: GeneratorUsage {
                 processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
                     / 1e3

@@ -60,6 +60,9 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         let class = if limit.is_warning() { "warn" } else { "note" };
         writeln!(out, "<p class=\"{class}\">{}</p>", escape(&limit.sentence()))?;
     }
+    if let Some(line) = &report.shared_line {
+        writeln!(out, "<p class=\"note\">Line {}</p>", escape(&line.sentence()))?;
+    }
     write_totals(out, report)?;
     write_latencies(out, report)?;
     if !report.scenarios.is_empty() {

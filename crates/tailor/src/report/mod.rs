@@ -100,6 +100,9 @@ pub(crate) struct BenchReport {
     pub scenarios: Vec<ScenarioReport>,
     /// Traffic of the simulated lines; only with lines.
     pub lines: Option<LineTraffic>,
+    /// Line that all connections shared; only with `--shared-line`.
+    #[serde(default)]
+    pub shared_line: Option<SharedLineReport>,
     /// CPU time and addresses that the load generator used.
     pub client: GeneratorUsage,
     /// CPU time and memory of the watched server.
@@ -345,6 +348,50 @@ pub(crate) struct LineTraffic {
     pub within_2_percent_share: f64,
     /// Rate of each line.
     pub rates: Vec<f64>,
+}
+
+/// Line of the kernel that all connections share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SharedLine")]
+pub(crate) struct SharedLineReport {
+    /// Rate towards the client in bits per second; null for no limit.
+    pub receive_bits_per_second: Option<u64>,
+    /// Rate towards the server in bits per second; null for no limit.
+    pub send_bits_per_second: Option<u64>,
+    /// Buffer before the line towards the client.
+    pub receive_buffer_bytes: u64,
+    /// Buffer before the line towards the server.
+    pub send_buffer_bytes: u64,
+    /// Round trip time of the line.
+    pub latency_nanos: u64,
+    /// Share of packets that are lost on purpose.
+    pub loss: f64,
+    /// True if the kernel delays and loses packets. Otherwise tailor simulates that, if there is any.
+    pub delays_in_kernel: bool,
+}
+
+impl SharedLineReport {
+    /// Describes the line.
+    pub(crate) fn sentence(&self) -> String {
+        let direction = |bits: Option<u64>, buffer: u64, to: &str| match bits {
+            Some(bits) => {
+                let (bits, buffer) =
+                    (crate::units::format_bits(bits as f64), crate::units::format_bytes(buffer as f64));
+                format!("{bits} to the {to} after a buffer of {buffer}")
+            }
+            None => format!("no limit to the {to}"),
+        };
+        let receive = direction(self.receive_bits_per_second, self.receive_buffer_bytes, "client");
+        let send = direction(self.send_bits_per_second, self.send_buffer_bytes, "server");
+        let mut text = format!("shared by all connections: {receive}, {send}");
+        if self.latency_nanos > 0 || self.loss > 0.0 {
+            let by = if self.delays_in_kernel { "by the kernel" } else { "by tailor, because the kernel has no netem" };
+            let round_trip = crate::units::format_nanos(self.latency_nanos);
+            let loss = if self.loss > 0.0 { format!(", loss of {} %", self.loss * 100.0) } else { String::new() };
+            text += &format!("; round trip of {round_trip}{loss} {by}");
+        }
+        text
+    }
 }
 
 /// Resources that the load generator used.

@@ -98,6 +98,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     write_latencies(out, report)?;
     super::scenarios::write_text(out, &report.scenarios)?;
     super::phases::write_text(out, &report.phases)?;
+    if let Some(line) = &report.shared_line {
+        writeln!(out, "  line         {}\n", line.sentence())?;
+    }
     if let Some(lines) = &report.lines {
         write_lines(out, lines)?;
     }
@@ -176,14 +179,17 @@ fn write_lines(out: &mut String, lines: &LineTraffic) -> std::fmt::Result {
         0 => String::new(),
         count => format!(" ({} starved)", format_count(count)),
     };
+    let within = match lines.receive_bits_per_second {
+        Some(_) => format!(", {:.2} % within 2 % of the rate", lines.within_2_percent_share * 100.0),
+        None => String::new(),
+    };
     writeln!(
         out,
-        "  lines        {} lines{starved}, {} to {}, median {}, {:.2} % within 2 % of the rate\n",
+        "  lines        {} lines{starved}, {} to {}, median {}{within}\n",
         format_count(lines.count),
         bits(lines.min),
         bits(lines.max),
-        bits(lines.median),
-        lines.within_2_percent_share * 100.0
+        bits(lines.median)
     )
 }
 

@@ -125,3 +125,33 @@ fn lost_packets_cost_time_and_no_content() {
     // One of 40 requests in twenty loses its first packet, which is sent again after 200 ms.
     assert!(least >= 20.0 && most >= 100.0, "{least} to {most} ms");
 }
+
+/// All connections share a line of the kernel, which leads to a server on a loopback address, and nothing of it is left.
+#[test]
+fn a_line_that_all_connections_share() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skips::skip("not root");
+    }
+    let content = vec![b'x'; 100_000];
+    let server = start(move |_| FakeServerAction::Reply(ok(&content)));
+    let line = ["--shared-line", "4M/1M,latency=20ms,buffer=64k", "--timeout", "60s"];
+    let (report, _) = bench(&server.url, &[&["-c", "4", "-n", "8"], &line[..]].concat());
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(8)));
+    assert_eq!(report["shared_line"]["receive_buffer_bytes"].as_u64(), Some(64_000), "{}", report["shared_line"]);
+    // 800,000 bytes at 4 Mbit/s, less what the line permits at once.
+    let seconds = report["duration_seconds"].as_f64().unwrap();
+    assert!(seconds > 1.4, "{seconds} s");
+    // The kernel removes interfaces some time after the process has ended.
+    let is_left = || std::fs::read_to_string("/proc/net/dev").unwrap().contains(" tlr");
+    for _ in 0..1_000 {
+        if !is_left() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!is_left());
+
+    let output = crate::tailor(&["bench", "--shared-line", "1M", "http://192.0.2.1/"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && message.contains("is on another"), "{message}");
+}
