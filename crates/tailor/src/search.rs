@@ -79,6 +79,15 @@ impl Search {
         candidate.or_else(|| passed.filter(|value| !self.tried[value].is_confirmed()))
     }
 
+    /// Doubles the upper end if the greatest value passed, up to `to_max`. Returns whether the search goes on.
+    pub(crate) fn raise(&mut self, to_max: u64) -> bool {
+        let can_rise = self.passed() == Some(self.to) && self.to < to_max;
+        if can_rise {
+            self.to = (self.to * 2).min(to_max);
+        }
+        can_rise
+    }
+
     /// Records whether a try passed.
     pub(crate) fn on_tried(&mut self, value: u64, has_passed: bool) {
         let tries = self.tried.entry(value).or_default();
@@ -152,6 +161,26 @@ mod tests {
             assert_eq!(end.low, best, "{truth}");
             assert!(end.high.is_none_or(|high| high > truth), "{truth}: {end:?}");
         }
+    }
+
+    #[test]
+    fn the_upper_end_rises() {
+        let mut search = Search::new(100, 250, 0.01);
+        let try_all = |search: &mut Search| {
+            while let Some(value) = search.next() {
+                search.on_tried(value, value <= 777);
+            }
+        };
+        try_all(&mut search);
+        assert_eq!((search.end().best, search.end().high), (Some(250), None));
+        while search.raise(10_000) {
+            try_all(&mut search);
+        }
+        let end = search.end();
+        assert!(end.best.is_some_and(|best| (769..=777).contains(&best)) && end.high.is_some(), "{end:?}");
+        let mut search = Search::new(100, 250, 0.01);
+        search.on_tried(250, true);
+        assert!(search.raise(400) && !search.raise(400), "{search:?}");
     }
 
     /// A try that goes wrong, whichever it is, changes the result by no more than the precision.

@@ -83,6 +83,12 @@ pub(crate) fn format_bytes(bytes: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
 }
 
+/// Formats a number of things, such as `1 connection` and `2 connections`.
+pub(crate) fn format_number_of(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", format_count(count))
+}
+
 /// Formats a rate in bits per second.
 pub(crate) fn format_bits(bits_per_second: f64) -> String {
     match bits_per_second {

@@ -24,8 +24,10 @@ const TRY_DURATION_DEFAULT: Duration = Duration::from_secs(5);
 const PROBE_DURATION: Duration = Duration::from_secs(1);
 /// First rate to try, as a share of the rate of the closed loop. Most servers pass it, so few tries follow.
 const FROM_SHARE: f64 = 0.5;
-/// Highest rate to try, as a share of the rate of the closed loop. An open loop rarely exceeds it.
+/// Highest rate to try, as a share of the rate of the closed loop. An open loop rarely exceeds it. If this rate passes, the closed loop
+/// was slow by chance or by its few connections, and higher rates follow, up to the second share.
 const TO_SHARE: f64 = 1.25;
+const TO_SHARE_MAX: f64 = 20.0;
 /// Width of the longest bar of latency in texts.
 const BAR_WIDTH: f64 = 30.0;
 
@@ -125,7 +127,13 @@ fn search(options: &LoadOptions, stop: &Arc<AtomicBool>) -> Result<FindReport, S
     let bound = |share: f64| (closed * share).ceil().max(1.0) as u64;
     let mut search = Search::new(bound(FROM_SHARE), bound(TO_SHARE), options.find_precision);
     let mut report = FindReport::new(options, &probed);
-    while let Some(rate) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
+    while !stop.load(Ordering::Relaxed) {
+        let Some(rate) = search.next() else {
+            match search.raise(bound(TO_SHARE_MAX)) {
+                true => continue,
+                false => break,
+            }
+        };
         let duration = options.duration.or(Some(TRY_DURATION_DEFAULT));
         let at_rate = LoadOptions { require: options.find.clone(), rate: Some(rate as f64), duration, ..quiet.clone() };
         let (measured, _) = measure(&at_rate, plan::make(&at_rate)?, stop)?;

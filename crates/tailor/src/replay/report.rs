@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::difference::ResponseDifference;
-use crate::units::format_count;
+use crate::units::{format_count, format_number_of};
 
 /// Result of `tailor replay`.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -92,9 +92,10 @@ impl ReplayReport {
     /// Text for a terminal, with the most frequent differences first.
     pub(super) fn text(&self, examples_max: usize) -> String {
         let mut out = String::new();
-        let [requests, same, different] = [self.requests, self.same, self.different].map(format_count);
+        let requests = format_number_of(self.requests, "request");
+        let [same, different] = [self.same, self.different].map(format_count);
         // Writing to a string does not fail.
-        let _ = writeln!(out, "{requests} requests: {same} same, {different} different");
+        let _ = writeln!(out, "{requests}: {same} same, {different} different");
         if self.unstable > 0 {
             let unstable = format_count(self.unstable);
             let _ =

@@ -6,7 +6,7 @@ use super::plot::{Plot, Series, escape};
 use super::text::{failed_note, format_percentile};
 use super::{BenchReport, Distribution, IntervalReport};
 use crate::engine::HandshakeCounts;
-use crate::units::{format_bytes, format_count, format_nanos, format_rate};
+use crate::units::{format_bytes, format_count, format_nanos, format_number_of, format_rate};
 
 pub(crate) const STYLE: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 1040px; margin: 2em auto; padding: 0 1em }
@@ -104,12 +104,11 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row(
         "load",
         format!(
-            "{} loop, {} connections{}, {} thread{}",
+            "{} loop, {}{}, {}",
             report.load.pace,
-            report.load.connections,
+            format_number_of(report.load.connections, "connection"),
             report.load.streams(),
-            report.load.threads,
-            if report.load.threads == 1 { "" } else { "s" }
+            format_number_of(report.load.threads, "thread")
         ),
     )?;
     if let Some(rate) = report.load.rate_per_second {

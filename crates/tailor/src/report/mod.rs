@@ -266,11 +266,12 @@ const REASONS_SHOWN: usize = 3;
 impl LoadShape {
     /// Describes the streams of a connection; empty for HTTP/1.
     pub(crate) fn streams(&self) -> String {
+        let number_of = |thing| crate::units::format_number_of(self.pipeline, thing);
         match self.protocol.as_str() {
             "HTTP/1" => String::new(),
             "WebSocket" => " (WebSocket)".to_owned(),
-            "WebSocket over HTTP/2" => format!(" of {} WebSockets (HTTP/2)", self.pipeline),
-            protocol => format!(" of up to {} streams ({protocol})", self.pipeline),
+            "WebSocket over HTTP/2" => format!(" of {} (HTTP/2)", number_of("WebSocket")),
+            protocol => format!(" of up to {} ({protocol})", number_of("stream")),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{BenchReport, Distribution, LineTraffic, RequirementResult};
 use crate::engine::{DatagramCounts, HandshakeCounts};
-use crate::units::{format_bytes, format_count, format_nanos, format_rate};
+use crate::units::{format_bytes, format_count, format_nanos, format_number_of, format_rate};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
@@ -25,9 +25,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "{}{rate}, {} connections{}, {:.2} s, {}{}",
+        "{}{rate}, {}{}, {:.2} s, {}{}",
         load.pace,
-        format_count(load.connections),
+        format_number_of(load.connections, "connection"),
         load.streams(),
         report.duration_seconds,
         report.address,
@@ -185,8 +185,8 @@ fn write_lines(out: &mut String, lines: &LineTraffic) -> std::fmt::Result {
     };
     writeln!(
         out,
-        "  lines        {} lines{starved}, {} to {}, median {}{within}\n",
-        format_count(lines.count),
+        "  lines        {}{starved}, {} to {}, median {}{within}\n",
+        format_number_of(lines.count, "line"),
         bits(lines.min),
         bits(lines.max),
         bits(lines.median)
@@ -230,7 +230,7 @@ pub(super) fn format_percentile(distribution: &Distribution, percentile: f64) ->
 pub(super) fn failed_note(report: &BenchReport) -> Option<String> {
     (report.latency.failed > 0 && report.latency.count > 0).then(|| {
         format!(
-            "{} failed requests rank as infinitely late in the percentiles; mean, deviation and max leave them out",
+            "failed requests ({}) rank as infinitely late in the percentiles; mean, deviation and max leave them out",
             format_count(report.latency.failed)
         )
     })

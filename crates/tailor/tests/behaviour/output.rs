@@ -206,7 +206,7 @@ fn failed_requests_are_infinitely_late() {
         "DOES NOT HOLD: p99<60s (is unknown: failed requests rank as infinitely late)",
         "DOES NOT HOLD: mean<60s (is unknown: failed requests rank as infinitely late)",
         "holds: p25<60s (is ",
-        "10 failed requests rank as infinitely late in the percentiles",
+        "failed requests (10) rank as infinitely late in the percentiles",
     ] {
         assert!(text.contains(expect), "{expect}: {text}");
     }
