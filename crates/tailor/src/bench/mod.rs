@@ -16,6 +16,7 @@ mod require;
 mod scenario;
 mod shared_line;
 pub(crate) mod target;
+mod terminal;
 mod tls;
 mod vegeta;
 

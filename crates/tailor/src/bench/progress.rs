@@ -23,25 +23,24 @@ impl ProgressDisplay {
             is_shown: !options.quiet,
             is_terminal,
             interval_seconds: options.interval.as_secs_f64(),
-            live: (options.live && is_terminal).then(|| LiveView::new(plan)),
+            live: (options.live && is_terminal).then(|| LiveView::new(plan)).and_then(Result::ok),
         }
     }
 
     /// Shows the figures of an interval that ended.
     pub(super) fn show(&mut self, interval: &Interval, report: &IntervalReport) {
+        // An empty rest after the last whole interval has no figures to show.
+        let is_empty = report.served + report.failures.total() == 0;
+        let is_rest = report.end_seconds - report.start_seconds < self.interval_seconds / 2.0;
         match &mut self.live {
+            _ if is_empty && is_rest => {}
             Some(live) => live.show(interval, report),
-            None => self.show_line(report),
+            None if self.is_shown => self.show_line(report),
+            None => {}
         }
     }
 
     fn show_line(&self, interval: &IntervalReport) {
-        // An empty rest after the last whole interval has no figures to show.
-        let is_empty = interval.served + interval.failures.total() == 0;
-        let is_rest = interval.end_seconds - interval.start_seconds < self.interval_seconds / 2.0;
-        if !self.is_shown || (is_empty && is_rest) {
-            return;
-        }
         let line = format!(
             "{:7.1} s  {:>10}/s  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
             interval.end_seconds,

@@ -279,14 +279,12 @@ fn a_live_view() {
     if !std::path::Path::new("/usr/bin/script").exists() {
         return crate::skips::skip_without("/usr/bin/script");
     }
-    let command = format!("{} {}", env!("CARGO_BIN_EXE_tailor"), bench.join(" "));
+    let command = format!("stty cols 80 rows 24; {} {}", env!("CARGO_BIN_EXE_tailor"), bench.join(" "));
     let output = std::process::Command::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let view = text.split_once("\x1b[?1049h").and_then(|(_, rest)| rest.split_once("\x1b[?1049l"));
     let (view, report) = view.unwrap_or_else(|| panic!("{text}"));
-    assert!(
-        view.contains("tailor: 127.0.0.1:") && view.contains("served per second: ") && view.contains('█'),
-        "{view}"
-    );
+    // Between words the view moves the cursor.
+    assert!(["tailor: 127.0.0.1:", "served", "failed:", "█"].iter().all(|part| view.contains(part)), "{view}");
     assert!(report.contains("p99.9") && output.status.success(), "{report}");
 }
