@@ -90,6 +90,8 @@ fn the_report_is_what_the_published_schema_says() {
         ("bench", include_str!("../../schema/bench.json")),
         ("compare", include_str!("../../schema/compare.json")),
         ("find", include_str!("../../schema/find.json")),
+        ("kernels", include_str!("../../schema/kernels.json")),
+        ("replay", include_str!("../../schema/replay.json")),
         ("web99", include_str!("../../schema/web99.json")),
     ] {
         let printed = String::from_utf8(tailor(&["schema", name]).stdout).unwrap();
