@@ -134,10 +134,11 @@ pub(crate) fn measure_with(
     let mut builder = report::Builder::new(options, &plan, watched);
     let mut precision = options.until_precise.map(|goal| precision::RunPrecision::new(goal, &plan));
     let mut outputs = RunOutputs::open(options, &plan)?;
-    let mut running = match line {
+    let (mut running, interface) = match line {
         Some(line) => line.start(plan.clone(), Arc::clone(stop))?,
         None => {
-            engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?
+            let running = engine::start(plan.clone(), Arc::clone(stop));
+            (running.map_err(|error| format!("cannot start the load: {error}"))?, None)
         }
     };
     running.wait_for_counting();
@@ -151,6 +152,7 @@ pub(crate) fn measure_with(
     }
     outputs.finish()?;
     let outcome = running.finish();
+    drop(interface);
     let interrupted = stop.load(Ordering::Relaxed);
     let calibrate = || match interrupted || options.no_calibration {
         true => None,

@@ -94,7 +94,7 @@ impl SharedLine {
         let [receive, send] = self.rates().map(|rate| self.direction(rate));
         let number = std::process::id() % 16_384;
         let ends = [1, 2].map(|end| format!("198.18.{}.{}", number >> 6, ((number & 63) << 2) + end));
-        let interface = format!("{SERVER_END}{}", std::process::id());
+        let interface = LineInterface(format!("{SERVER_END}{}", std::process::id()));
         let (to_thread, from_caller) = channel();
         let (to_caller, from_thread) = channel();
         let (client_address, server_end) = (ends[1].clone(), ends[0].clone());
@@ -106,7 +106,7 @@ impl SharedLine {
         let thread = thread.map_err(|error| error.to_string())?;
         // Without it, the thread has ended with an error.
         let Ok(LineNews::Entered(thread_id)) = from_thread.recv() else { return Err(end_of(thread)) };
-        let (end, peer) = (interface.as_str(), thread_id.to_string());
+        let (end, peer) = (interface.0.as_str(), thread_id.to_string());
         call(&["ip", "link", "add", end, "type", "veth", "peer", "name", CLIENT_END, "netns", &peer])?;
         call(&["ip", "addr", "add", &format!("{}/30", ends[0]), "dev", end])?;
         set_up(end)?;
@@ -130,7 +130,18 @@ impl SharedLine {
             loss: self.line.loss,
             delays_in_kernel: has_netem,
         };
-        Ok(OpenLine { thread, orders: to_thread, report })
+        Ok(OpenLine { thread, orders: to_thread, report, interface })
+    }
+}
+
+/// Interface on the side of the server; dropping it removes the line. Without that, the kernel removes it some time after the threads
+/// have ended, which is too late for the next line.
+pub(super) struct LineInterface(String);
+
+impl Drop for LineInterface {
+    fn drop(&mut self) {
+        // It may not be there yet, or not any more.
+        let _ = output(&["ip", "link", "del", &self.0]);
     }
 }
 
@@ -139,14 +150,20 @@ pub(super) struct OpenLine {
     thread: JoinHandle<Result<RunningLoad, String>>,
     orders: Sender<LineOrder>,
     pub(super) report: SharedLineReport,
+    interface: LineInterface,
 }
 
 impl OpenLine {
-    /// Starts a load over the line.
-    pub(super) fn start(self, plan: LoadPlan, stop: Arc<AtomicBool>) -> Result<RunningLoad, String> {
+    /// Starts a load over the line, which is there until the interface is dropped.
+    pub(super) fn start(
+        self,
+        plan: LoadPlan,
+        stop: Arc<AtomicBool>,
+    ) -> Result<(RunningLoad, Option<LineInterface>), String> {
         // If the thread has ended, its result says why.
         let _ = self.orders.send(LineOrder::Start(Box::new(plan), stop));
-        self.thread.join().map_err(|_| "the thread of the shared line failed".to_owned())?
+        let running = self.thread.join().map_err(|_| "the thread of the shared line failed".to_owned())??;
+        Ok((running, Some(self.interface)))
     }
 }
 
