@@ -140,7 +140,7 @@ pub(super) struct LineInterface(String);
 
 impl Drop for LineInterface {
     fn drop(&mut self) {
-        // It may not be there yet, or not any more.
+        // Fails if the kernel has removed the interface, or never made it.
         let _ = output(&["ip", "link", "del", &self.0]);
     }
 }
