@@ -173,8 +173,9 @@ fn count(plan: &CountPlan) -> Result<CountReport, String> {
     load(2 * plan.requests)?;
     let mut loads: Vec<GuestLoad> = Vec::new();
     let mut precise_looks = 0;
-    // Two looks in a row, because the variance of few pairs may be small by chance.
-    while precise_looks < 2 && loads.iter().map(GuestLoad::all).sum::<u64>() < plan.instructions_max {
+    // Two looks in a row, because the variance of few pairs may be small by chance. An interval needs two pairs.
+    let is_paid = |loads: &[GuestLoad]| loads.iter().map(GuestLoad::all).sum::<u64>() < plan.instructions_max;
+    while loads.len() < 4 || (precise_looks < 2 && is_paid(&loads)) {
         loads.push(load(plan.requests)?);
         loads.push(load(2 * plan.requests)?);
         let is_precise = loads.len() >= 2 * PAIRS_MIN && is_precise(&loads);
