@@ -132,6 +132,12 @@ fn a_line_that_all_connections_share() {
     if !rustix::process::geteuid().is_root() {
         return crate::skips::skip("not root");
     }
+    let ip = |words: &str| std::process::Command::new("ip").args(words.split(' ')).output();
+    let has_pairs = ip("link add tailorprobe type veth").is_ok_and(|output| output.status.success());
+    let _ = ip("link del tailorprobe");
+    if !has_pairs {
+        return crate::skips::skip_without("ip, and pairs of virtual interfaces (veth)");
+    }
     let content = vec![b'x'; 100_000];
     let server = start(move |_| FakeServerAction::Reply(ok(&content)));
     let line = ["--shared-line", "4M/1M,latency=20ms,buffer=64k", "--timeout", "60s"];
