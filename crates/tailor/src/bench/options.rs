@@ -279,7 +279,7 @@ pub(crate) struct LoadOptions {
     /// Do not run the client for 0.3 s against a server that answers at once, to tell limits of client and server apart
     #[arg(long, help_heading = "Output")]
     pub no_calibration: bool,
-    /// Show the run on the terminal, with curves of rate and latency
+    /// Show the run on the terminal: curves of rate and latency, a histogram of latency, and failures by class
     #[arg(long, conflicts_with_all = ["quiet", "find"], help_heading = "Output")]
     pub live: bool,
     /// Serve metrics of the run for Prometheus on this address, such as 127.0.0.1:9464

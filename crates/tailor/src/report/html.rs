@@ -9,6 +9,7 @@ use crate::engine::HandshakeCounts;
 use crate::units::{format_bytes, format_count, format_nanos, format_number_of, format_rate};
 
 pub(crate) const STYLE: &str = "
+:root { color-scheme: light dark }
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 1040px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .2em .6em; text-align: right; white-space: nowrap; border-bottom: 1px solid #dde3e8 }
