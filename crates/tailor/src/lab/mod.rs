@@ -100,7 +100,7 @@ pub(crate) struct CompareOptions {
     /// With --kernel by instructions: requests of the shorter of the two loads whose difference counts
     #[arg(short = 'n', long, value_name = "N", default_value_t = kernels::REQUESTS_DEFAULT, requires = "kernel", value_parser = crate::units::parse_positive)]
     pub requests: u64,
-    /// With --kernel by instructions: number for each kernel after which no further pair of loads begins
+    /// With --kernel by instructions: their number for each kernel after which no further pair of loads begins
     #[arg(long, value_name = "N", default_value_t = kernels::INSTRUCTIONS_MAX_DEFAULT, requires = "kernel", value_parser = crate::units::parse_positive)]
     pub instructions_max: u64,
     /// Write the results as JSON (`tailor schema compare`; of counted instructions `tailor schema kernels`)

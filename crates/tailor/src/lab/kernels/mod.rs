@@ -115,6 +115,7 @@ pub(super) fn run(
     let unpack = |(index, paths): (usize, &Vec<PathBuf>)| {
         KernelFiles::unpack(paths, &directory.path().join(format!("kernel-{index}")))
     };
+    let stop = crate::end::stop_on_signals()?;
     let comparison = KernelComparison {
         lab,
         text,
@@ -124,7 +125,7 @@ pub(super) fn run(
         place,
         qemu,
         directory: directory.path(),
-        stop: &*crate::end::stop_on_signals()?,
+        stop: &stop,
     };
     match comparison.accelerator(options.mode)? {
         Accelerator::Counter => comparison.count(options),
