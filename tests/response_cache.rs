@@ -406,6 +406,17 @@ fn a_stale_answer_is_served_while_it_is_fetched_anew() {
     }
 }
 
+/// A page without a lifetime may be one client's own: no option may send it to another.
+#[test]
+fn answers_without_a_lifetime_are_never_stale() {
+    let origin = CountingOrigin::start();
+    let server = front(&origin, "stale-while-revalidate \"1m\"\n stale-if-error \"1d\"", "");
+    check(&ask(&server, "GET", "/silent"), "0001");
+    check(&ask(&server, "GET", "/silent"), "0002");
+    origin.go_down();
+    assert!(ask(&server, "GET", "/silent").starts_with("HTTP/1.1 502"));
+}
+
 #[test]
 fn whose_answers_are_for_all() {
     let origin = CountingOrigin::start();

@@ -82,9 +82,11 @@ pub fn storage(
         let supposed = Freshness::heuristic_seconds(fields, directives, status, reception);
         supposed.filter(|_| defaults.heuristic)
     });
+    // A response that was never fresh may be one client's own: only the response itself permits to serve it stale.
+    let of_defaults = |seconds: u32| if lifetime_seconds.is_some() { seconds } else { 0 };
     let windows = (
-        directives.stale_while_revalidate.unwrap_or(defaults.stale_while_revalidate_seconds),
-        directives.stale_if_error.unwrap_or(defaults.stale_if_error_seconds),
+        directives.stale_while_revalidate.unwrap_or(of_defaults(defaults.stale_while_revalidate_seconds)),
+        directives.stale_if_error.unwrap_or(of_defaults(defaults.stale_if_error_seconds)),
     );
     let stored = StoredResponseMeta {
         born_ms: now_ms as i64 - freshness.initial_age_ms as i64,
@@ -278,6 +280,11 @@ mod tests {
             StoredResponseMeta { stale_while_revalidate_seconds: 8, stale_if_error_seconds: 9, ..expect }
         );
         assert_eq!(stored("s-maxage=5"), StoredResponseMeta { forbids_stale: true, ..expect });
+        // Pages of clients often state nothing.
+        let unstated = |lines| decide((Method::Get, &[]), (200, lines), defaults);
+        assert_eq!(unstated(&[]), Err(UncacheableReason::Useless));
+        let validated = unstated(&[TAG]).unwrap();
+        assert_eq!((validated.stale_while_revalidate_seconds, validated.stale_if_error_seconds), (0, 0));
         assert_eq!((expect.age_seconds(NOW_MS), expect.age_seconds(NOW_MS + 1_999)), (3, 4));
         assert_eq!((expect.remaining_ms(NOW_MS), expect.remaining_ms(NOW_MS + 2_500)), (2_000, -500));
         assert_eq!(expect.age_ms(0), 0, "never negative");
