@@ -105,6 +105,24 @@ fn fields_both_ways() {
     }
 }
 
+/// Issue 23: `proxy_pass_request_headers off` for upstreams of others.
+#[test]
+fn header_fields_of_clients_may_be_withheld() {
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ANSWER)]]);
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n request-header \"X-Key\" \"k\"\n forward \"http://{}\" {{\n host \"other.example\"\n \
+         pass-request-headers off\n forwarded-headers none\n }}\n}}\n",
+        upstream.address
+    ));
+    let request =
+        get("/a?b", "Cookie: a=b\r\nAuthorization: c\r\nX-Real-IP: 192.0.2.1\r\nRange: bytes=0-0\r\nX-Key: own\r\n");
+    let (_, asked) = forward(&upstream, &server, &request);
+    assert_eq!(
+        asked.as_deref(),
+        Some("GET /a?b HTTP/1.1\r\nHost: other.example\r\nX-Key: k\r\nVia: 1.1 tailcoat\r\n\r\n")
+    );
+}
+
 #[test]
 fn passwords_and_addresses() {
     let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";

@@ -453,6 +453,8 @@ pub struct ForwardConfig {
     /// Passes fields with underscores in their names. Many applications treat these as fields with hyphens, or as
     /// variables that only servers set.
     pub underscore_fields: bool,
+    /// Passes the client's header fields. Otherwise the upstream gets only those that this server sets.
+    pub passes_fields: bool,
     /// Prefix removed from a path before it is forwarded; empty for none.
     pub strip_prefix: String,
     /// Bytes of a request's content.
@@ -544,6 +546,7 @@ impl ForwardConfig {
             host: ForwardHost::Keep,
             client_fields: ClientFields::XForwarded,
             underscore_fields: false,
+            passes_fields: true,
             strip_prefix: String::new(),
             body_bytes_max: BodyBytesMax::Inherited,
             upgrades: vec!["websocket".into()],

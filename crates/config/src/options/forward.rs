@@ -94,6 +94,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "pass-request-headers",
+        parameters: FLAG,
+        default: "pass-request-headers on",
+        doc: "Passes header fields of the client to the upstream. With `off`, the upstream gets only `Host`, `Via`, the \
+              length of the body, fields of `forwarded-headers`, and those that `request-header` sets. Use it for \
+              upstreams of others, which must not see cookies, passwords or addresses of clients. No connection is \
+              upgraded then.",
+        example: "pass-request-headers off",
+        known_as: KnownAs::NONE.nginx(&["proxy_pass_request_headers"]).caddy(&["header_up"]),
+        set: OptionSetter::Forward(|forward, values| forward.passes_fields = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "request-trailers",
         parameters: &[many("name", ValueKind::RequestFieldName)],
         doc: "Trailer fields of requests that are passed to the upstream, in addition to `Content-Digest`, `Repr-Digest`, \

@@ -96,15 +96,22 @@ pub(super) fn forwarded_head<'a>(
     let has_content = framing != BodyFraming::None;
     // Content that was received already needs no 100 Continue.
     let is_received = routed.link.get().is_some_and(|link| link.is_buffered());
-    let expects_continue = has_content && !is_received && routed.request.head.has(KnownField::Expect);
+    let expects_continue =
+        config.passes_fields && has_content && !is_received && routed.request.head.has(KnownField::Expect);
     let bytes = routed.request.bytes;
     for field in &routed.request.head.fields {
         let (name, value) = (field.name.of(bytes), field.value.of(bytes));
         let is_changed = || changes.iter().any(|(changed, _)| is_same_field(name, changed));
         // Content that is searched must not be compressed.
         let is_coding = config.searches_content() && field.known == KnownField::AcceptEncoding;
+        let is_withheld = !config.passes_fields && !field.is_set_here;
         let is_named_well = config.underscore_fields || field.is_set_here || !name.contains(&b'_');
-        if is_named_well && !is_coding && is_passed_on(routed, field, config.client_fields) && !is_changed() {
+        if is_named_well
+            && !is_withheld
+            && !is_coding
+            && is_passed_on(routed, field, config.client_fields)
+            && !is_changed()
+        {
             match field.known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {
@@ -251,7 +258,7 @@ fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &ForwardCo
     let is_trailers = |value: &[u8]| {
         value.split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     };
-    let wants_trailers = routed.request.field_lines(KnownField::Te).any(is_trailers);
+    let wants_trailers = config.passes_fields && routed.request.field_lines(KnownField::Te).any(is_trailers);
     if wants_trailers {
         fields.push("TE", "trailers");
     }
@@ -272,6 +279,7 @@ fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &ForwardCo
 /// checks.
 fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &ForwardConfig) -> Option<&'a [u8]> {
     if framing != BodyFraming::None
+        || !config.passes_fields
         // HTTP/1.0 has no Upgrade; requests of later versions are converted to that of HTTP/1.1.
         || routed.request.head.version == Version::Http10
         || !is_upgrade_named(routed)

@@ -249,6 +249,18 @@ fn addresses_and_paths_that_clients_claim_are_not_passed_on() {
     }
 }
 
+/// A third party gets nothing about the client.
+#[test]
+fn fields_of_clients_may_be_withheld() {
+    let input = "POST /a?b HTTP/1.1\r\nHost: h\r\nCookie: a\r\nAuthorization: b\r\nX_c: d\r\nExpect: 100-continue\r\nTE: \
+                 trailers\r\nUpgrade: websocket\r\nConnection: TE, upgrade\r\nContent-Length: 3\r\n\r\n";
+    let withhold = |forward: &mut ForwardConfig| (forward.passes_fields, forward.underscore_fields) = (false, true);
+    let head = forwarded(input, BodyFraming::Length(3), withhold);
+    assert_eq!(head, "POST /a?b HTTP/1.1|Host: h|Via: 1.1 tailcoat|Content-Length: 3");
+    let head = forwarded(&input.replace("POST", "GET"), BodyFraming::None, withhold);
+    assert_eq!(head, "GET /a?b HTTP/1.1|Host: h|Via: 1.1 tailcoat|Content-Length: 0");
+}
+
 #[test]
 fn via_is_added_to() {
     for (input, expect) in [
