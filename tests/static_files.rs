@@ -10,6 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::TestServer;
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
 use crate::support::waiting::eventually;
 
 /// Kept connection of a client.
@@ -89,6 +91,42 @@ fn encode(path: &str) -> String {
         byte => format!("%{byte:02X}"),
     };
     path.bytes().map(encode).collect()
+}
+
+/// Issue 23: `try_files $uri $uri.html @app`, which rewrites could not say.
+#[test]
+fn extensions_are_tried_before_an_upstream() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["page.html", "secret.html", "both", "both.html"] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let upstream = ScriptedUpstream::start(vec![vec![
+        Await("\r\n\r\n"),
+        Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nup"),
+    ]]);
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n extensions \"html\"\n allow all path=\"/page.html\"\n deny all path=\"*.html\"\n \
+         forward \"http://{upstream}\"\n}}\n",
+        root = directory.path().display(),
+        upstream = upstream.address
+    ));
+    let mut client = KeepAliveClient::connect(server.address);
+    let mut check = |target: &str, status: u16, content: &str| {
+        for _ in 0..2 {
+            let got = client.get(target, "");
+            assert_eq!((got.status, String::from_utf8_lossy(&got.body).as_ref()), (status, content), "{target}");
+        }
+    };
+    check("/page", 200, "page.html");
+    check("/page?a=b", 200, "page.html");
+    check("/both", 200, "both");
+    check("/other", 200, "up");
+    check("/page/", 200, "up");
+    // A rule for the file's own path holds.
+    let got = client.get("/secret", "");
+    assert_eq!((got.status, got.body == b"secret.html"), (403, false));
 }
 
 #[test]

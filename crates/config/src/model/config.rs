@@ -592,6 +592,8 @@ pub struct FilesConfig {
     pub hidden: bool,
     /// Served, with status 200, for paths without a file (single-page applications): a path below the root.
     pub fallback: Option<String>,
+    /// Extensions (without the dot) that are tried for a path without a file, in this order.
+    pub extensions: Arc<[String]>,
     /// Serves `file.br`, `file.zst` and `file.gz` to clients that accept them.
     pub precompressed: bool,
     /// Compresses compressible types.
@@ -742,6 +744,7 @@ impl FilesConfig {
             browse_entries_max: 10_000,
             hidden: false,
             fallback: None,
+            extensions: Arc::default(),
             precompressed: true,
             compress: true,
             compress_level: CompressionLevel::default(),

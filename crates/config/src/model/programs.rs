@@ -191,6 +191,7 @@ impl SiteConfig {
                     // A route that takes everything the files decline gets it with the original path.
                     (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
                         || may_lead_apart(&files.index, files.fallback.as_deref())
+                        || !files.extensions.is_empty()
                 }
                 HandlerConfig::Gateway(gateway, _) if gateway.has_files() => {
                     may_lead_apart(&gateway.index, gateway.fallback.as_deref())

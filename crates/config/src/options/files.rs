@@ -124,6 +124,20 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "extensions",
+        parameters: &[many("extension", ValueKind::Extension)],
+        doc: "Extensions that are tried, in this order, for paths that have no file: with `extensions \"html\"`, `/page` \
+              is the file `page.html`. Files and directories of the path itself come first, `fallback` and later \
+              handlers after them. Access rules for the file's own path hold, too. `off` turns it off for a part of \
+              a site.",
+        example: r#"extensions "html""#,
+        known_as: KnownAs::NONE.nginx(&["try_files"]).caddy(&["try_files"]),
+        set: OptionSetter::Files(|files, values| {
+            files.extensions = values.texts("extension").into_iter().filter(|extension| extension != "off").collect();
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "precompressed",
         parameters: FLAG,
         default: "precompressed on",

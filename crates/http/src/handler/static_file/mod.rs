@@ -61,10 +61,23 @@ struct StaticFileInner {
     roots: WorkerRoots,
 }
 
+/// Paths that are looked up for a request, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileTurn {
+    /// Path of the request.
+    Own,
+    /// Path of the request, after those with an extension.
+    Extended,
+    /// Path of the fallback.
+    Fallback,
+}
+
 /// Next step for a request.
 enum FileStep {
     /// Respond with this.
     Done(LateOutcome),
+    /// Look up the path with an extension.
+    Extend,
     /// Look up the fallback's path.
     Fallback,
     /// List the directory.
@@ -149,9 +162,9 @@ impl StaticFileInner {
         if matches!(result, Err(FileRejection::NotFound)) {
             self.cache.note_absent(opened.id, &opened.root, path, routed.now.monotonic_ms);
         }
-        match self.take_step(routed, result, true) {
+        match self.take_step(routed, result, FileTurn::Own) {
             FileStep::Done(outcome) => Some(outcome.at_once()),
-            FileStep::Make(..) | FileStep::List => None,
+            FileStep::Make(..) | FileStep::List | FileStep::Extend => None,
             FileStep::LookInside => {
                 let inside = self.load_now(&opened, &[path, b"/"].concat(), routed)?;
                 Some(self.on_directory(routed, inside))
@@ -162,13 +175,13 @@ impl StaticFileInner {
 
     /// Responds to a request for a path without a file.
     fn find_fallback_now(&self, routed: &Routed<'_>, root: &WorkerRoot) -> Option<HandlerOutcome> {
-        match self.take_step(routed, Err(FileRejection::NotFound), true) {
+        match self.take_step(routed, Err(FileRejection::NotFound), FileTurn::Own) {
             FileStep::Done(outcome) => Some(outcome.at_once()),
             FileStep::Fallback => {
                 let root = root.opened().ok()?;
                 self.respond_with_fallback_now(routed, &root)
             }
-            FileStep::Make(..) | FileStep::List | FileStep::LookInside => None,
+            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Extend => None,
         }
     }
 
@@ -178,9 +191,9 @@ impl StaticFileInner {
             CacheLookup::Fresh(cached) => Ok(FoundFile::Object(Arc::clone(&cached.object))),
             CacheLookup::Due(_) | CacheLookup::Miss => self.load_now(root, path, routed)?,
         };
-        match self.take_step(routed, result, false) {
+        match self.take_step(routed, result, FileTurn::Fallback) {
             FileStep::Done(outcome) => Some(outcome.at_once()),
-            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Fallback => None,
+            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Extend | FileStep::Fallback => None,
         }
     }
 
@@ -192,7 +205,7 @@ impl StaticFileInner {
             Ok(root) => root,
             Err(error) => return reject(&routed, error.into()),
         };
-        let (mut may_fall_back, mut may_retry) = (true, true);
+        let (mut turn, mut may_retry) = (FileTurn::Own, true);
         loop {
             let result = self.look_up(&root, path, &routed).await;
             if may_retry && matches!(result, Err(FileRejection::Unavailable)) {
@@ -201,8 +214,14 @@ impl StaticFileInner {
                 may_retry = false;
                 continue;
             }
-            match self.take_step(&routed, result, may_fall_back) {
+            match self.take_step(&routed, result, turn) {
                 FileStep::Done(outcome) => return outcome,
+                FileStep::Extend => {
+                    if let Some(outcome) = self.answer_extended(&root, path, &routed).await {
+                        return outcome;
+                    }
+                    turn = FileTurn::Extended;
+                }
                 FileStep::Make(cached, coding) => {
                     self.tree.make_coding(&cached.object, coding).await;
                     return HandlerOutcome::Ready(self.tree.respond(&routed, cached, coding));
@@ -218,11 +237,34 @@ impl StaticFileInner {
                     };
                 }
                 FileStep::Fallback => {
-                    may_fall_back = false;
+                    turn = FileTurn::Fallback;
                     path = self.fallback_path();
                 }
             }
         }
+    }
+
+    /// Responds with the file of a path with one of the extensions; `None` if there is no such file.
+    async fn answer_extended(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> Option<LateOutcome> {
+        for extension in self.tree.files.extensions.iter() {
+            let end = [b".", extension.as_bytes()].concat();
+            let Ok(FoundFile::Object(object)) = self.look_up(root, &[path, &end].concat(), routed).await else {
+                continue;
+            };
+            let own = [routed.path, &end].concat();
+            if self.tree.precedence.tells_apart(routed.path, &own) {
+                return Some(HandlerOutcome::Elsewhere(own));
+            }
+            return match self.take_step(routed, Ok(FoundFile::Object(object)), FileTurn::Fallback) {
+                FileStep::Done(outcome) => Some(outcome),
+                FileStep::Make(cached, coding) => {
+                    self.tree.make_coding(&cached.object, coding).await;
+                    Some(HandlerOutcome::Ready(self.tree.respond(routed, cached, coding)))
+                }
+                FileStep::Extend | FileStep::Fallback | FileStep::List | FileStep::LookInside => None,
+            };
+        }
+        None
     }
 
     /// Looks up a path, waiting for disks.
@@ -305,7 +347,7 @@ impl StaticFileInner {
     }
 
     /// Decides the next step for the result of a lookup.
-    fn take_step(&self, routed: &Routed<'_>, result: FileLoadResult, may_fall_back: bool) -> FileStep {
+    fn take_step(&self, routed: &Routed<'_>, result: FileLoadResult, turn: FileTurn) -> FileStep {
         let result = match result {
             Ok(FoundFile::Directory | FoundFile::DirectoryWithoutIndex) if !self.tree.files.serves_directories() => {
                 Err(FileRejection::NotFound)
@@ -328,8 +370,13 @@ impl StaticFileInner {
             Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.require_index => {
                 FileStep::Done(HandlerOutcome::Ready(first_rejection(routed, FileRejection::NoIndex)))
             }
+            Err(FileRejection::NotFound)
+                if turn == FileTurn::Own && !self.tree.files.extensions.is_empty() && !routed.path.ends_with(b"/") =>
+            {
+                FileStep::Extend
+            }
             Ok(FoundFile::DirectoryWithoutIndex) | Err(FileRejection::NotFound)
-                if may_fall_back && self.tree.files.fallback.is_some() =>
+                if turn != FileTurn::Fallback && self.tree.files.fallback.is_some() =>
             {
                 self.guarded_fallback(routed)
                     .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))

@@ -216,6 +216,35 @@ fn a_program_is_for_who_runs_it() {
 }
 
 #[test]
+fn extensions_are_tried_in_their_order() {
+    let site = FileFixture::new(|files, _| {
+        files.extensions = ["html".into(), "txt".into()].into();
+        files.fallback = Some("/app.txt".into());
+        files.strip_prefix = "/s".into();
+    });
+    for name in ["a.html", "a.txt", "b.txt", "c", "c.html", "d/x", "d.html", "app.txt", ".hidden.html"] {
+        site.write(name, name);
+    }
+    site.settle();
+    // From the disk, and from the cache.
+    for has_next in [false, true, false, true] {
+        let check = |target: &str, expect: &str| {
+            let got = site.request(Method::Get, "", target, &[], has_next);
+            assert_eq!((got.status, String::from_utf8_lossy(&got.body).as_ref()), (200, expect), "{target}");
+        };
+        check("/s/a", "a.html");
+        check("/s/a?q", "a.html");
+        check("/s/b", "b.txt");
+        check("/s/c", "c");
+        check("/s/b.txt", "b.txt");
+        check("/s/a/", "app.txt");
+        check("/s/e", "app.txt");
+        assert_eq!(site.request(Method::Get, "", "/s/d", &[], false).status, 301);
+        assert_ne!(site.request(Method::Get, "", "/s/.hidden", &[], has_next).body, b".hidden.html");
+    }
+}
+
+#[test]
 fn hidden_files_are_not_passed_on() {
     let site = FileFixture::new(|_, _| {});
     for name in [".env", ".git/config", "a/.b/c", ".well-known/.a", "plain"] {
