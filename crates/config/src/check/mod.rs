@@ -571,7 +571,9 @@ fn check_programs(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
 /// Paths can begin with what is taken from them, and shares and trailers are valid.
 fn check_forward(forward: &ForwardConfig, path: &PathPattern, part: ModelPart, findings: &mut Vec<ModelFinding>) {
     check_shares(forward, part, findings);
-    if !prefix_fits(path, &forward.strip_prefix) {
+    // The upstream gets `/` for a path that is the prefix itself.
+    let is_whole = matches!(path, PathPattern::Exact(exact) if *exact == forward.strip_prefix);
+    if !is_whole && !prefix_fits(path, &forward.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
         findings.push(ModelFinding::error(part, message, "`strip-prefix` in here"));
     }

@@ -51,7 +51,9 @@ pub(super) fn of_locations(locations: &[ServerLocation<'_>], server: Chain<'_>) 
     let mut stated = vec![of_server];
     for found in locations.iter().rev().filter(|found| !matches!(found.location, LocationMatch::Named(_))) {
         let chain = server.with_all(found.blocks());
-        let is_forwarded = forward::pass(found.directive.children()).is_some();
+        let block = found.directive.children();
+        // The option for files is not for other responses.
+        let is_forwarded = forward::pass(block).is_some() || block.iter().any(|child| child.name == "return");
         let own = StatedFields { location: Some(&found.location), fields: fields(chain, is_forwarded) };
         let level = DirectiveLevel::Location { pattern: found.location.pattern(), is_forwarded };
         for name in &names {
@@ -63,9 +65,13 @@ pub(super) fn of_locations(locations: &[ServerLocation<'_>], server: Chain<'_>) 
             if values.is_empty() {
                 nodes.push(kept(&level, name));
             }
+            // Upstream responses have the value of `expires`, too.
+            let has_age = is_forwarded
+                && name.eq_ignore_ascii_case("cache-control")
+                && chain.last("expires").is_some_and(|expires| expires.first() != "off");
             for (index, value) in values.into_iter().enumerate() {
                 let node = response_header(&level, name, &values::text(value, Within::Field).unwrap_or_default());
-                nodes.push(if index > 0 { node.word_property("action", "add") } else { node });
+                nodes.push(if index > 0 || has_age { node.word_property("action", "add") } else { node });
             }
         }
         if found.location.pattern().is_none() {
@@ -124,6 +130,19 @@ mod tests {
              response-header \"*.css\" \"X-B\" \"\" action=keep"
         );
         assert_eq!(remarks, Vec::<String>::new());
+    }
+
+    /// Issue 23: uploads of Discourse lost the age of their responses.
+    #[test]
+    fn upstream_responses_have_age_and_cache_control() {
+        let (lines, _) = site("location /a/ { expires 1h; add_header Cache-Control public; proxy_pass http://b:1; }");
+        assert!(
+            lines.contains(
+                "response-header \"/a/*\" \"Cache-Control\" \"max-age=3600\"\nresponse-header \"/a/*\" \
+                 \"Cache-Control\" \"public\" action=add"
+            ),
+            "{lines}"
+        );
     }
 
     #[test]

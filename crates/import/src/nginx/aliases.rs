@@ -1,9 +1,61 @@
-//! `alias` that says the same as a `root`: `location /a/ { alias /srv/a/; }` has the files of `root /srv`.
+//! `alias` in other words: `location /a/ { alias /srv/a/; }` has the files of `root /srv`, and a location of one file is
+//! one of a path that ends with the file's name.
 
+use super::forward;
 use super::syntax::NginxDirective;
 
 /// Replaces such aliases in all locations.
 pub(super) fn as_roots(block: &[NginxDirective]) -> Vec<NginxDirective> {
+    let locations = block.iter().flat_map(|directive| match of_file(directive) {
+        Some(split) => split,
+        None => vec![directive.clone()],
+    });
+    of_directories(&locations.collect::<Vec<_>>())
+}
+
+/// Locations that replace that of one file with another name: `location = /a { alias /srv/b; }` is a rewrite to `/a/b`,
+/// which is `b` below `/srv`.
+fn of_file(directive: &NginxDirective) -> Option<Vec<NginxDirective>> {
+    let (path, is_exact) = match directive.arguments.as_slice() {
+        [modifier, path] if modifier == "=" => (path, true),
+        [modifier, path] if modifier == "^~" => (path, false),
+        [path] => (path, false),
+        _ => return None,
+    };
+    let block = directive.block.as_deref().filter(|_| directive.name == "location" && path.starts_with('/'))?;
+    let alias = block.iter().find(|child| child.name == "alias")?.first();
+    let (_, name) = alias.rsplit_once('/')?;
+    let own = path.rsplit('/').next()?;
+    // Without an extension, a path may be a directory.
+    let are_files = is_exact || (own.contains('.') && name.contains('.'));
+    if name.is_empty() || own.is_empty() || name == own || !are_files || alias.contains('$') || leads_on(block) {
+        return None;
+    }
+    let line = |name: &str, arguments: &[&str]| NginxDirective {
+        name: name.to_owned(),
+        arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        block: None,
+        ..directive.clone()
+    };
+    let target = format!("{path}/{name}");
+    let at = |arguments: &[&str], block: Vec<NginxDirective>| NginxDirective {
+        block: Some(block),
+        ..line("location", arguments)
+    };
+    let asked = at(&["=", path], vec![line("rewrite", &["^", &target, "last"])]);
+    let inner = [vec![line("internal", &[])], block.to_vec()].concat();
+    let rest = (!is_exact).then(|| at(&["^~", path], vec![line("return", &["404"])]));
+    Some([asked, at(&["=", &target], inner)].into_iter().chain(rest).collect())
+}
+
+/// Returns `true` if a block answers requests itself, or leads them elsewhere.
+fn leads_on(block: &[NginxDirective]) -> bool {
+    let leads = ["return", "rewrite", "if", "try_files", "internal", "location", "error_page"];
+    let is_lead = |child: &NginxDirective| leads.contains(&child.name.as_str()) || forward::is_foreign(&child.name);
+    forward::pass(block).is_some() || block.iter().any(is_lead)
+}
+
+fn of_directories(block: &[NginxDirective]) -> Vec<NginxDirective> {
     let of = |directive: &NginxDirective| {
         let inner = as_roots(directive.block.as_deref()?);
         let prefix = match (directive.name.as_str(), directive.arguments.as_slice()) {
@@ -33,6 +85,18 @@ mod tests {
     use crate::nginx::tests::site;
 
     /// Issue 23: Zabbix's scripts below an `alias` were rejected.
+    #[test]
+    fn an_alias_may_be_a_file_with_another_name() {
+        let (lines, remarks) = site("location = /a.js { alias /etc/app/b.js; expires 1h; } location / { return 404; }");
+        assert_eq!(remarks, Vec::<String>::new());
+        assert_eq!(
+            lines,
+            "internal \"/a.js/b.js\"\nrewrite \"/a.js\" \"/a.js/b.js\"\ncache-control \"/a.js/b.js\" \
+             \"max-age=3600\"\nfiles \"/a.js/b.js\" root=\"/etc/app\" {\n    strip-prefix \"/a.js\"\n}\nrespond \
+             \"/a.js/b.js\" 404\nrespond \"*\" 404"
+        );
+    }
+
     #[test]
     fn an_alias_may_be_a_root() {
         let (lines, remarks) = site(

@@ -84,8 +84,7 @@ pub(super) fn translate(directive: &NginxDirective, pattern: Option<&str>) -> Re
     }
     let is_to_tls = match (subject, operator, value) {
         ("$scheme", "=", "http") | ("$scheme", "!=", "https") => true,
-        // Certbot writes this. A site here serves only its own hosts, so the condition always holds.
-        ("$host", "=", _) => action.argument(1).starts_with("https://$host"),
+        ("$https", "=", "") | ("$https", "!=", "on") => true,
         _ => false,
     };
     if is_to_tls && redirect(action, "*").is_some() {
@@ -384,6 +383,7 @@ fn methods(operator: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nginx::tests::site;
 
     #[test]
     fn conditions_are_properties() {
@@ -459,5 +459,19 @@ mod tests {
         assert!(!other.is_match(b"a[-^]"));
         assert_eq!(other_than("\u{e4}", ""), None);
         assert_eq!(other_than(&"a".repeat(101), ""), None);
+    }
+
+    /// Issue 23: requests for other hosts were redirected, too, as Certbot's condition does not.
+    #[test]
+    fn redirects_to_tls_have_the_condition_of_certbot() {
+        let (lines, _) = site("if ($host = a.b) { return 301 https://$host$request_uri; } return 404;");
+        assert!(
+            lines.contains("redirect \"*\" \"https://{host}{path}{query}\" status=301 when=\"host == 'a.b'\""),
+            "{lines}"
+        );
+        for condition in ["$https = ''", "$https != on", "$scheme = http"] {
+            let (lines, _) = site(&format!("if ({condition}) {{ return 301 https://$host$request_uri; }}"));
+            assert!(lines.contains("redirect-to-https"), "{lines}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::scene::Scene;
 use super::syntax::NginxDirective;
 use super::{Chain, Notes, values};
 use crate::kdl::KdlNode;
+use crate::pattern::quoted;
 
 /// The part of a location that says where its files are.
 #[derive(Default)]
@@ -67,14 +68,18 @@ pub(super) struct FilesPart {
 }
 
 /// Handlers of a site after that of a path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct HandlerFallback<'a> {
     /// The site's own root, if files are served from it.
     pub(super) root: Option<&'a str>,
     /// A file for what is not there.
     pub(super) has_fallback: bool,
+    /// Extensions that are tried for the site's files.
+    pub(super) has_extensions: bool,
     /// Another handler that may have the path.
     pub(super) has_handler: bool,
+    /// Expressions of scripts that would run although they are files of this path.
+    pub(super) scripts: Vec<String>,
     /// Script that handles missing paths.
     pub(super) front_controller: Option<&'a str>,
 }
@@ -95,34 +100,42 @@ impl FilesPart {
     pub(super) fn into_nodes(
         self,
         later: HandlerFallback<'_>,
-        redirects: &mut Vec<KdlNode>,
+        redirects: &mut MissingRewrites<'_>,
         notes: &mut Notes,
     ) -> Vec<KdlNode> {
-        let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
+        let has_own = |name| self.options.iter().any(|option| option.name() == name);
+        let (has_own_fallback, has_own_extensions) = (has_own("fallback"), has_own("extensions"));
         let is_led_to_front =
             self.missing.as_ref().is_some_and(|(_, rewrite)| later.front_controller == Some(rewrite.last_value()));
-        let has_front = later.front_controller.is_some() && !is_led_to_front;
+        let has_front = later.front_controller.is_some() && self.missing.is_none();
         let is_claimed = later.has_fallback || later.has_handler || has_front;
         // A location with the same files could use other index files for a directory.
         let is_option_of_place = |option: &KdlNode| match option.name() {
-            // All that is missing leads to the same script, and directories are rare among such paths.
-            "index" => !(is_led_to_front && option.first_value().is_empty()),
+            // Directories are rare among paths whose missing files lead to a script.
+            "index" => !(self.missing.is_some() && option.first_value().is_empty()),
             name => matches!(name, "browse" | "strip-prefix"),
         };
-        let is_elsewhere =
-            later.root.is_some() && (later.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
+        let lacks_extensions = later.has_extensions && !has_own_extensions;
+        let is_elsewhere = lacks_extensions
+            || (later.root.is_some()
+                && (later.root != self.root.as_deref() || self.options.iter().any(is_option_of_place)));
         let is_rejected = self.missing.is_some() && (is_claimed || is_elsewhere);
         if !self.is_own && !is_claimed && !is_elsewhere && later.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
+        let of_script = |expression: &String| {
+            let when = format!("path matches {}", quoted(expression));
+            KdlNode::with("respond", &self.pattern).word(404).property("when", when)
+        };
+        let scripts: Vec<KdlNode> = later.scripts.iter().filter(|_| !is_rejected).map(of_script).collect();
         let mut missing = KdlNode::with("respond", &self.pattern).word(404);
         match self.missing {
             Some((directive, _)) if is_rejected => {
                 let why = "missing files would go to other locations first";
                 missing = missing.comment(notes.rejected(&directive, why));
             }
-            Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
-            _ => {}
+            Some((_, rewrite)) => redirects.add(rewrite, is_led_to_front),
+            None => {}
         }
         let has_end = !self.has_successor && (is_claimed || is_elsewhere);
         let files = self.root.map(|root| {
@@ -130,9 +143,49 @@ impl FilesPart {
             if later.has_fallback && !has_own_fallback {
                 options.push(KdlNode::new("fallback").word("off"));
             }
+            if lacks_extensions {
+                options.push(KdlNode::new("extensions").word("off"));
+            }
             KdlNode::with("files", &self.pattern).property("root", root).block(options)
         });
-        files.into_iter().chain(has_end.then_some(missing)).collect()
+        files.into_iter().chain(scripts).chain(has_end.then_some(missing)).collect()
+    }
+}
+
+/// Rewrites of missing paths, the narrowest first.
+pub(super) struct MissingRewrites<'a> {
+    redirects: &'a mut Vec<KdlNode>,
+    /// Place of the next one, which is narrower than those after it.
+    at: usize,
+    /// True if some lead elsewhere than to the front controller. It must not get their paths first.
+    are_apart: bool,
+    /// Rewrites to the front controller, which are needless unless others lead elsewhere.
+    fronts: Vec<KdlNode>,
+}
+
+impl<'a> MissingRewrites<'a> {
+    /// Rewrites after these redirects.
+    pub(super) fn after(redirects: &'a mut Vec<KdlNode>) -> Self {
+        let at = redirects.len();
+        Self { redirects, at, are_apart: false, fronts: Vec::new() }
+    }
+
+    /// The redirects and rewrites so far that do not lead to the front controller.
+    pub(super) fn redirects(&self) -> impl Iterator<Item = &KdlNode> {
+        self.redirects.iter().filter(|node| !self.fronts.contains(node))
+    }
+
+    fn add(&mut self, rewrite: KdlNode, is_led_to_front: bool) {
+        self.are_apart |= !is_led_to_front;
+        self.fronts.extend(is_led_to_front.then(|| rewrite.clone()));
+        self.redirects.insert(self.at, rewrite);
+    }
+
+    /// Returns `true` if some lead elsewhere than to the front controller.
+    pub(super) fn finish(self) -> bool {
+        let Self { redirects, are_apart, fronts, .. } = self;
+        redirects.retain(|node| are_apart || !fronts.contains(node));
+        are_apart
     }
 }
 
@@ -151,15 +204,62 @@ pub(super) fn alias(target: &str, location: &LocationMatch) -> Option<(String, O
         }
         // `^/a/(.*)$` and `/srv/b/$1`
         LocationMatch::Expression(expression) => {
-            let fits = expression.strip_prefix('^')?;
-            let fits = fits.strip_suffix('$').unwrap_or(fits);
-            let prefix = fits.strip_suffix("/(.*)").or(fits.strip_suffix("/(.+)"))?;
-            let is_literal = prefix.starts_with('/') && regex::escape(prefix).replace("\\-", "-") == prefix;
-            let target = target.strip_suffix("/$1")?;
-            is_literal.then(|| (target.to_owned(), Some(prefix.to_owned())))
+            let path = path_by_groups(expression)?;
+            let mut ends = path.match_indices('/').map(|(at, _)| path.split_at(at));
+            let (prefix, rest) = ends.find(|(prefix, rest)| !prefix.contains('$') && target.ends_with(rest))?;
+            let root = target.strip_suffix(rest).filter(|root| rest.contains('$') && !root.contains('$'))?;
+            Some((root.to_owned(), (!prefix.is_empty()).then(|| prefix.to_owned())))
         }
         LocationMatch::Named(_) => None,
     }
+}
+
+/// The whole path that an expression matches, with the groups that it consists of: `/a/$1` of `^/a/(.*\.css)$`.
+fn path_by_groups(expression: &str) -> Option<String> {
+    let fits = expression.strip_prefix('^')?;
+    let whole = fits.strip_suffix('$').or(Some(fits).filter(|fits| fits.ends_with("(.*)") || fits.ends_with("(.+)")))?;
+    let (mut path, mut groups, mut rest) = (String::new(), 0, whole);
+    while let Some(letter) = rest.chars().next() {
+        match letter {
+            '(' if !rest.starts_with("(?") => {
+                groups += 1;
+                path.push_str(&format!("${groups}"));
+                let (inner, after) = rest[1..].split_at(end_of_group(&rest[1..])?);
+                groups += inner.matches('(').count();
+                // A group that may be missing or repeated is not the text itself.
+                rest = Some(&after[1..]).filter(|rest| !rest.starts_with(['?', '*', '+', '{', '|']))?;
+            }
+            '\\' if rest[1..].starts_with(['.', '-', '/']) => {
+                path.push_str(&rest[1..2]);
+                rest = &rest[2..];
+            }
+            letter if letter.is_ascii_alphanumeric() || "/-_~".contains(letter) => {
+                path.push(letter);
+                rest = Some(&rest[1..]).filter(|rest| !rest.starts_with(['?', '*', '+', '{']))?;
+            }
+            _ => return None,
+        }
+    }
+    (path.starts_with('/') && groups < 10).then_some(path)
+}
+
+/// Place of the parenthesis that closes a group, after its start.
+fn end_of_group(inner: &str) -> Option<usize> {
+    let (mut depth, mut is_escaped, mut is_class) = (0, false, false);
+    inner.char_indices().find_map(|(at, letter)| {
+        match letter {
+            _ if std::mem::take(&mut is_escaped) => {}
+            '\\' => is_escaped = true,
+            '[' => is_class = true,
+            ']' => is_class = false,
+            _ if is_class => {}
+            '(' => depth += 1,
+            ')' if depth == 0 => return Some(at),
+            ')' => depth -= 1,
+            _ => {}
+        }
+        None
+    })
 }
 
 /// Last argument of `try_files`.
@@ -237,10 +337,16 @@ impl Tries {
 
     pub(super) fn read(directive: &NginxDirective, notes: &mut Notes) -> Self {
         let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
+        // With a query, nginx looks for a file of that name.
+        let path_of = |file: &String| file.strip_suffix("$is_args$args").unwrap_or(file).to_owned();
+        let mut files: Vec<String> = files.iter().map(path_of).collect();
+        files.dedup();
         let has = |name: &str| files.iter().any(|file| file == name);
-        let is_own = |file: &&String| matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html");
+        let is_own = |file: &&String| {
+            matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html") || is_nothing(file)
+        };
         let others: Vec<&String> = files.iter().filter(|file| !is_own(file)).collect();
-        let is_single = files.last() == others.first().copied() || others.is_empty();
+        let is_single = others.is_empty() || files.last() == others.first().copied();
         // A file as the last argument is the fallback itself.
         let leads_to_file = matches!(Last::of(last), Last::File(_));
         let is_file = |path: &&&String| path.starts_with('/') && !path.contains('$') && !path.ends_with('/');
@@ -261,6 +367,11 @@ impl Tries {
         }
         tries
     }
+}
+
+/// Returns `true` for a path that configurations try because there is no such file.
+fn is_nothing(path: &str) -> bool {
+    matches!(path, "/dev/null" | "/not_exists" | "/nonexistent" | "/non_existent" | "/does-not-exist")
 }
 
 /// Index files of directories, and listing of directories without one.
@@ -284,8 +395,9 @@ impl<'a> DirectoryOptions<'a> {
         // A name with a slash belongs to another location, and then there is no listing.
         let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
         let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
-        let is_listed = is_listed && !index.iter().any(is_elsewhere);
-        let is_index_required = tries.keeps_directories() && !is_listed;
+        let has_other = index.iter().any(is_elsewhere);
+        let is_listed = is_listed && !has_other;
+        let is_index_required = tries.keeps_directories() && !is_listed && !has_other;
         Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed, is_index_required }
     }
 
@@ -306,5 +418,59 @@ impl<'a> DirectoryOptions<'a> {
             options.push(KdlNode::new("browse").word(if self.is_listed { "on" } else { "off" }));
         }
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nginx::tests::site;
+
+    #[test]
+    fn aliases_of_expressions() {
+        let check = |expression: &str, target: &str, expect: Option<(&str, Option<&str>)>| {
+            let location = LocationMatch::Expression(expression.to_owned());
+            let expect = expect.map(|(root, prefix)| (root.to_owned(), prefix.map(str::to_owned)));
+            assert_eq!(alias(target, &location), expect, "{expression} {target}");
+        };
+        check("^/a/(.*)$", "/srv/$1", Some(("/srv", Some("/a"))));
+        check("^/a/(.+)", "/srv/$1", Some(("/srv", Some("/a"))));
+        // PeerTube and Jitsi.
+        check(r"^/client/(.*\.(js|css))$", "/dist/$1", Some(("/dist", Some("/client"))));
+        check("^/(libs|css|.well-known)/(.*)$", "/usr/jitsi/$1/$2", Some(("/usr/jitsi", None)));
+        check("^/(a|b)/(.*)$", "/srv/$2", None);
+        check("^/a/(.*)$", "/srv/index.html", None);
+        check("^/a/(b)?$", "/srv/$1", None);
+        check("^/a/(b)|c$", "/srv/$1", None);
+        check("^/a/(.*).css$", "/srv/$1", None);
+        check("/a/(.*)$", "/srv/$1", None);
+        check("^/a/(b)", "/srv/$1", None);
+        check("^/ab?/(.*)$", "/srv/$1", None);
+    }
+
+    /// Issue 23: Drupal's files by nginxconfig.io were rejected.
+    #[test]
+    fn missing_files_lead_to_several_targets() {
+        let (lines, remarks) = site(
+            r"index index.php; location / { try_files $uri $uri/ /index.php?$query_string; }
+              location ~ ^/styles/ { try_files $uri /index.php?q=$uri&$args; } location ~ ^/sys { try_files $uri /index.php; }
+              location ~ \.php$ { fastcgi_pass unix:/p; }",
+        );
+        assert_eq!(remarks, Vec::<String>::new());
+        let rewrites: Vec<&str> = lines.lines().filter(|line| line.starts_with("rewrite")).collect();
+        assert_eq!(
+            rewrites,
+            [
+                "rewrite \"~^/styles/\" \"/index.php?q={path}{&query}\" missing=on",
+                "rewrite \"~^/sys\" \"/index.php\" missing=on",
+                "rewrite \"*\" \"/index.php\" missing=on",
+            ],
+            "{lines}"
+        );
+        // nginx sends scripts there as files, and never runs them.
+        for path in ["~^/styles/", "~^/sys"] {
+            let guard = format!("respond \"{path}\" 404 when=#\"path matches '\\.php$'\"#");
+            assert!(lines.contains(&guard), "{guard}\n{lines}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Upstreams: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and their options.
 
+use std::time::Duration;
+
 use super::http::{HttpBlock, body_size};
 use super::matching::LocationMatch;
 use super::scene::Scene;
@@ -10,6 +12,9 @@ use super::values::{self, Within};
 use super::{Chain, Notes, auth_request, caching, guard, rewrite};
 use crate::config;
 use crate::kdl::KdlNode;
+
+/// Longest time to wait for a part of a response.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// Directives that forward requests.
 const PASSES: [&str; 5] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "scgi_pass", "uwsgi_pass"];
@@ -35,13 +40,15 @@ pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes
     let family = pass.name.trim_end_matches("_pass");
     // Clients may send the requests that the server sends for its `auth_request`, too. They have no content.
     let is_asked = scene.location.prefix().is_some_and(|path| auth_request::is_asked(path, scene.server));
-    let parts: &[&str] = if is_asked { &["headers"] } else { &["headers", "body"] };
-    let withheld = parts.iter().find(|part| {
+    let withheld = |part: &str| {
         let directive = scene.chain.last(&format!("{family}_pass_request_{part}"));
-        directive.is_some_and(|directive| directive.first() == "off")
-    });
-    if withheld.is_some() {
-        return Err("upstreams get the whole request".to_owned());
+        directive.filter(|directive| directive.first() == "off")
+    };
+    if withheld("headers").is_some() && family != "proxy" {
+        return Err("applications get all header fields of a request".to_owned());
+    }
+    if let Some(directive) = withheld("body").filter(|_| !is_asked) {
+        notes.left(directive, "upstreams get the body of requests that have one");
     }
     match pass.name.as_str() {
         "proxy_pass" | "grpc_pass" => forward(pass, scene, notes),
@@ -66,6 +73,13 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     let mut options = Vec::new();
     options.extend(prefix(&path, scene)?);
     options.extend(host(pass, scene, notes));
+    if chain.last("proxy_pass_request_headers").is_some_and(|passed| passed.first() == "off") {
+        options.push(KdlNode::new("pass-request-headers").word("off"));
+        let is_address = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("x-forwarded-for");
+        if !chain.all("proxy_set_header").iter().any(is_address) {
+            options.push(KdlNode::new("forwarded-headers").word("none"));
+        }
+    }
     answer_options("proxy", chain, &mut options, notes);
     options.extend(guard::internal_redirects(scene.server));
     let node = KdlNode::with("forward", to);
@@ -124,7 +138,9 @@ fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<KdlNode>, String> {
             None => Err(format!("all requests get the path `{path}`")),
         },
         (path, Some(prefix)) if path == prefix => Ok(None),
-        ("/", Some(prefix)) if prefix.ends_with('/') => Ok(strip(prefix)),
+        ("/", Some(prefix)) if prefix.ends_with('/') || matches!(scene.location, LocationMatch::Exact(_)) => {
+            Ok(strip(prefix))
+        }
         (path, Some(prefix)) if is_replaced(path, scene.location) => Ok(strip(prefix)),
         _ => Err("paths are forwarded unchanged, or with another prefix in place of the location's".to_owned()),
     }
@@ -196,8 +212,16 @@ pub(super) fn target_of(url: &str) -> (String, String) {
 fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &mut Notes) {
     let of = |name: &str| chain.last(&format!("{family}_{name}"));
     if let Some(directive) = of("read_timeout") {
-        options.extend(time_option("first-byte-timeout", directive, notes));
-        options.extend(time_option("between-bytes-timeout", directive, notes));
+        let is_longer = values::duration(directive.first()).is_some_and(|time| time > LONGEST_TIMEOUT);
+        for name in ["first-byte-timeout", "between-bytes-timeout"] {
+            options.extend(match is_longer {
+                true => Some(KdlNode::with(name, config::format_duration(LONGEST_TIMEOUT))),
+                false => time_option(name, directive, notes),
+            });
+        }
+        if is_longer {
+            notes.left(directive, "no response is waited for longer than a day");
+        }
     }
     for (name, option) in [("request_buffering", "request-buffering"), ("buffering", "response-buffering")] {
         if let Some(directive) = of(name) {
@@ -520,4 +544,22 @@ pub(super) fn is_option(directive: &NginxDirective, notes: &mut Notes) -> bool {
         _ => notes.unknown(directive),
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::nginx::tests::site;
+
+    /// Issue 23: an upstream got header fields that nginx withholds, or its paths were rejected.
+    #[test]
+    fn header_fields_may_be_withheld() {
+        let withheld = "forward \"http://b:1\" path=\"/a/*\" {\n    host upstream\n    pass-request-headers off\n";
+        let check = |inside: &str, expect: &str| {
+            let (lines, _) =
+                site(&format!("location /a/ {{ proxy_pass http://b:1; proxy_pass_request_headers off; {inside} }}"));
+            assert!(lines.contains(&format!("{withheld}{expect}}}")), "{lines}");
+        };
+        check("", "    forwarded-headers none\n");
+        check("proxy_set_header X-Forwarded-For $remote_addr;", "");
+    }
 }

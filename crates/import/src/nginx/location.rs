@@ -1,7 +1,7 @@
 //! `location`: handlers for a part of a site, and what holds there.
 
 use super::condition::{PropertyTest, answer_path};
-use super::files::{DirectoryOptions, FilesBlock, FilesPart, HandlerFallback, Last, Tries};
+use super::files::{DirectoryOptions, FilesBlock, FilesPart, HandlerFallback, Last, MissingRewrites, Tries};
 use super::matching::LocationMatch;
 use super::precedence::ServerLocation;
 use super::rewrite::{self, redirect};
@@ -27,6 +27,8 @@ pub(super) struct LocationParts {
     pub(super) has_files: bool,
     /// The script that answers what is no file.
     pub(super) front_controller: Option<String>,
+    /// True if rewrites of other paths go before it.
+    pub(super) is_front_rewritten: bool,
     /// Index files of the directories of paths that are no location's.
     pub(super) index: Vec<String>,
 }
@@ -98,8 +100,11 @@ impl LocationParts {
                 notes.unknown(child);
             }
         }
+        let is_exact = matches!(location, LocationMatch::Exact(_));
         let is_redirect = |node: &KdlNode| {
-            node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
+            let leads_away = node.name() == "redirect"
+                || (node.name() == "rewrite" && is_exact && !node.last_value().starts_with('{'));
+            leads_away && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
         };
         let is_redirected = rules.redirects.iter().any(is_redirect);
         let needs_files =
@@ -112,6 +117,7 @@ impl LocationParts {
         }
         if let Some(pass) = pass {
             self.add_pass(pass, scene, notes);
+            rules.redirects.extend(slash_redirect(scene));
             rules.redirects.extend(forward::replaced_prefix(pass, scene));
             rules.fields.extend(forward::fields(chain, &level, shared, notes));
         } else if needs_files && files.elsewhere.is_none() {
@@ -160,13 +166,15 @@ impl LocationParts {
 
     /// Takes all handlers. No handler gets a request between them and their files unless nginx would give it one.
     pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<KdlNode> {
-        let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
+        let has_option = |name| self.rules.files.iter().any(|option| option.name() == name);
+        let (has_fallback, has_extensions) = (has_option("fallback"), has_option("extensions"));
         let root = root.filter(|_| self.has_files);
         let has_last = self.last.is_some();
         let front_controller = self.front_controller.as_deref();
         let mut groups: Vec<Vec<KdlNode>> = Vec::new();
-        // Handlers, with the files and the path for missing ones if that is all they have.
-        let mut later: Vec<(LocationMatch, Option<(String, String)>)> = Vec::new();
+        let mut later: Vec<LaterHandler> = Vec::new();
+        let mut redirects = std::mem::take(&mut self.rules.redirects);
+        let mut rewrites = MissingRewrites::after(&mut redirects);
         // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
@@ -174,16 +182,22 @@ impl LocationParts {
                 PartHandler::Files(part) => part.missing.as_ref().map(|(_, rewrite)| rewrite.last_value().to_owned()),
                 _ => None,
             };
-            let is_sent_on = self.is_rewritten_if_missing(&location, target.as_deref());
-            let plain = match &handler {
-                PartHandler::Files(part) => part.plain(),
-                _ => None,
-            };
+            let is_sent_on = is_rewritten_if_missing(rewrites.redirects(), &location, target.as_deref());
+            let own = LaterHandler::of(&handler);
             // One that does the same with what this one lacks changes nothing.
-            let is_other = |(other, same): &(LocationMatch, Option<(String, String)>)| {
-                other.overlaps(&location) && (plain.is_none() || *same != plain)
+            let is_other = |other: &&LaterHandler| {
+                let is_same = own.plain.is_some() && other.plain == own.plain;
+                other.location.overlaps(&location) && !is_same
             };
-            let has_handler = has_last || is_sent_on || later.iter().any(is_other);
+            let others: Vec<&LaterHandler> = later.iter().filter(is_other).collect();
+            // Handlers that lack the same files lead on, and scripts are kept apart by their paths.
+            let leads_on = |other: &&LaterHandler| match (&own.plain, &other.plain) {
+                (Some((root, _)), Some((same, _))) => root == same,
+                (own, _) => own.is_some() && other.scripts.is_some(),
+            };
+            // Its own rewrite goes before that of a wider location.
+            let has_handler = has_last || (is_sent_on && own.plain.is_none()) || !others.iter().all(leads_on);
+            let scripts = others.iter().filter_map(|other| other.scripts.clone()).collect();
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
                 PartHandler::Scripts { location, node, tried } => {
@@ -195,30 +209,20 @@ impl LocationParts {
                     [node].into_iter().chain(missing).collect()
                 }
                 PartHandler::Files(part) => {
-                    let later = HandlerFallback { root, has_fallback, has_handler, front_controller };
-                    part.into_nodes(later, &mut self.rules.redirects, notes)
+                    let later =
+                        HandlerFallback { root, has_fallback, has_extensions, has_handler, scripts, front_controller };
+                    part.into_nodes(later, &mut rewrites, notes)
                 }
             };
             if !nodes.is_empty() {
-                later.push((location, plain));
+                later.push(own);
             }
             groups.push(nodes);
         }
+        self.is_front_rewritten = rewrites.finish();
+        self.rules.redirects = redirects;
         let answers = self.rules.answers.iter().map(|status| answer(*status));
         answers.chain(groups.into_iter().rev().flatten()).collect()
-    }
-
-    /// Returns `true` if a rewrite of another location would get paths of this one that its handler lacks.
-    fn is_rewritten_if_missing(&self, location: &LocationMatch, target: Option<&str>) -> bool {
-        let own = [Some(location.pattern().unwrap_or_else(|| "*".to_owned())), html_pattern(location)];
-        self.rules.redirects.iter().any(|node| {
-            let is_own = own.iter().flatten().any(|pattern| node.is_for(pattern));
-            let is_same = target == Some(node.last_value());
-            node.has_property("missing")
-                && !is_own
-                && !is_same
-                && LocationMatch::of_pattern(node.first_value()).overlaps(location)
-        })
     }
 
     /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
@@ -317,11 +321,6 @@ impl LocationParts {
 
     fn add_files(&mut self, files: FilesBlock<'_>, scene: Scene<'_>, notes: &mut Notes) {
         let tries = files.tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
-        if tries.is_html_added {
-            let pattern = html_pattern(scene.location);
-            let missing = pattern.map(|pattern| KdlNode::with("rewrite", pattern).text("/{1}.html"));
-            self.rules.redirects.extend(missing.map(|node| node.word_property("missing", "on")));
-        }
         match scene.location.pattern() {
             None => self.add_site_files(files, tries, scene, notes),
             Some(pattern) => self.add_part(files, tries, pattern, scene, notes),
@@ -331,6 +330,9 @@ impl LocationParts {
     /// The files of all paths that are no location's.
     fn add_site_files(&mut self, files: FilesBlock<'_>, tries: Tries, scene: Scene<'_>, notes: &mut Notes) {
         self.has_files |= tries.has_files;
+        if tries.is_html_added {
+            set(&mut self.rules.files, KdlNode::with("extensions", "html"));
+        }
         if let Some(path) = tries.fallback {
             set(&mut self.rules.files, KdlNode::with("fallback", path));
         }
@@ -362,6 +364,7 @@ impl LocationParts {
         let FilesBlock { root, alias: own_alias, mut options, tries: directive, elsewhere: _ } = files;
         let own = DirectoryOptions::of(scene.chain, &tries);
         options.extend(own.options(Some(scene.directories)));
+        options.extend(tries.is_html_added.then(|| KdlNode::with("extensions", "html")));
         let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
         let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
         let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
@@ -462,15 +465,54 @@ impl LocationParts {
     }
 }
 
-/// The paths of a location that may lack `.html`, as an expression whose group is the path; `None` if that cannot be written.
-fn html_pattern(location: &LocationMatch) -> Option<String> {
-    match location {
-        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
-            Some(format!("~^/({}.*[^/])$", regex::escape(prefix.strip_prefix('/')?)))
-        }
-        LocationMatch::Exact(path) => Some(format!("~^/({})$", regex::escape(path.strip_prefix('/')?))),
-        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
+/// Redirect of `/a` to `/a/`, which nginx adds to a location that forwards the paths below. Otherwise, the application's
+/// relative links would lead elsewhere.
+fn slash_redirect(scene: Scene<'_>) -> Option<KdlNode> {
+    let path = scene.location.prefix().filter(|_| scene.location.is_prefix())?.strip_suffix('/')?;
+    let has_own = scene.locations.iter().any(|found| found.location.prefix() == Some(path));
+    let is_internal = scene.block().iter().any(|child| child.name == "internal");
+    let node = || KdlNode::with("redirect", path).text(format!("{path}/{{query}}")).word_property("status", 301);
+    (!path.is_empty() && !has_own && !is_internal).then(node)
+}
+
+/// A handler of a part of a site, as those before it see it.
+struct LaterHandler {
+    location: LocationMatch,
+    /// Files and the path for missing ones, if that is all it has.
+    plain: Option<(String, String)>,
+    /// Expression of scripts that it runs.
+    scripts: Option<String>,
+}
+
+impl LaterHandler {
+    fn of(handler: &PartHandler) -> Self {
+        let location = handler.location().clone();
+        let scripts = match (handler, &location) {
+            (PartHandler::Scripts { .. }, LocationMatch::Expression(expression)) => Some(expression.clone()),
+            _ => None,
+        };
+        let plain = match handler {
+            PartHandler::Files(part) => part.plain(),
+            _ => None,
+        };
+        Self { location, plain, scripts }
     }
+}
+
+/// Returns `true` if a rewrite of another location would get paths of this one that its handler lacks.
+fn is_rewritten_if_missing<'a>(
+    mut redirects: impl Iterator<Item = &'a KdlNode>,
+    location: &LocationMatch,
+    target: Option<&str>,
+) -> bool {
+    let own = location.pattern().unwrap_or_else(|| "*".to_owned());
+    redirects.any(|node| {
+        let is_same = target == Some(node.last_value());
+        node.has_property("missing")
+            && !node.is_for(&own)
+            && !is_same
+            && LocationMatch::of_pattern(node.first_value()).overlaps(location)
+    })
 }
 
 /// Block of the location with a name to which all requests of another go: `error_page 418 = @name; return 418;`.
@@ -596,5 +638,22 @@ mod tests {
         );
         let sites: Vec<&str> = text.lines().filter(|line| line.starts_with("site")).collect();
         assert_eq!(sites, ["site \"a\" {", "site \"b\" {", "site \"a\" {"]);
+    }
+
+    /// Issue 23: pages at `/app` had links to the wrong place.
+    #[test]
+    fn forwarded_directories_have_a_slash() {
+        let check = |locations: &str, expect: bool| {
+            let (text, _) = translated(&format!("server {{ listen 80; {locations} }}"));
+            assert_eq!(text.contains("redirect \"/a\" \"/a/{query}\" status=301"), expect, "{text}");
+        };
+        check("location /a/ { proxy_pass http://b:1; }", true);
+        check("location ^~ /a/ { fastcgi_pass b:1; }", true);
+        check("location /a/ { proxy_pass http://b:1/x/; }", true);
+        check("location /a/ { proxy_pass http://b:1; } location = /a { return 204; }", false);
+        check("location /a/ { proxy_pass http://b:1; } location /a { return 204; }", false);
+        check("location /a/ { internal; proxy_pass http://b:1; }", false);
+        check("location /a { proxy_pass http://b:1; }", false);
+        check("location /a/ { return 204; }", false);
     }
 }

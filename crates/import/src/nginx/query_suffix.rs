@@ -1,17 +1,17 @@
 //! A suffix of `proxy_pass` that one path has, as the documentation of Laravel Octane writes it.
 //!
 //! `set $s ""; if ($uri = /index.php) { set $s ?$query_string; } proxy_pass http://a$s;` sends all requests unchanged,
-//! except for those of that path, which nginx sends to `/` with their query. Here they keep their path: it is that of the
-//! directory's index, for which an application responds alike.
+//! except for those of that path, which nginx sends to `/` with their query. So a location of that path has this as its
+//! target. A request for `/` is one of its index, and gets there, too.
 
 use super::condition;
 use super::syntax::NginxDirective;
 
-/// Removes such suffixes in all servers.
+/// Replaces such suffixes in all servers by a location for the path.
 pub(super) fn removed(block: &[NginxDirective]) -> Vec<NginxDirective> {
     let of = |directive: &NginxDirective| match (directive.name.as_str(), &directive.block) {
-        ("http" | "server", Some(inner)) => Some(removed(inner)),
-        ("location", Some(inner)) => without_suffix(inner),
+        ("http", Some(inner)) => Some(removed(inner)),
+        ("server", Some(inner)) => Some(of_server(inner)),
         _ => None,
     };
     let with = |directive: &NginxDirective| match of(directive) {
@@ -21,8 +21,36 @@ pub(super) fn removed(block: &[NginxDirective]) -> Vec<NginxDirective> {
     block.iter().map(with).collect()
 }
 
-/// The block without its suffix.
-fn without_suffix(block: &[NginxDirective]) -> Option<Vec<NginxDirective>> {
+fn of_server(block: &[NginxDirective]) -> Vec<NginxDirective> {
+    let mut added: Vec<NginxDirective> = Vec::new();
+    let mut rest: Vec<NginxDirective> = Vec::new();
+    for directive in block {
+        let found = directive.block.as_deref().filter(|_| directive.name == "location").and_then(without_suffix);
+        let Some((path, inner)) = found else {
+            rest.push(directive.clone());
+            continue;
+        };
+        rest.push(NginxDirective { block: Some(inner.clone()), ..directive.clone() });
+        let with_root = |child: NginxDirective| match child.name.as_str() {
+            "proxy_pass" => NginxDirective { arguments: vec![format!("{}/", child.first())], ..child },
+            _ => child,
+        };
+        added.push(NginxDirective {
+            arguments: vec!["=".to_owned(), path],
+            block: Some(inner.into_iter().map(with_root).collect()),
+            ..directive.clone()
+        });
+    }
+    let has = |location: &NginxDirective| {
+        block.iter().any(|other| other.name == "location" && other.arguments == location.arguments)
+    };
+    added.retain(|location| !has(location));
+    rest.extend(added);
+    rest
+}
+
+/// The path that has a suffix, and the block without it.
+fn without_suffix(block: &[NginxDirective]) -> Option<(String, Vec<NginxDirective>)> {
     let condition = block.iter().find(|child| child.name == "if")?;
     let [setting] = condition.children() else { return None };
     let (variable, value) = (setting.first(), setting.argument(1));
@@ -47,7 +75,7 @@ fn without_suffix(block: &[NginxDirective]) -> Option<Vec<NginxDirective>> {
         true => NginxDirective { arguments: vec![url.to_owned()], ..child.clone() },
         false => child.clone(),
     });
-    Some(inner.collect())
+    Some((path, inner.collect()))
 }
 
 #[cfg(test)]
@@ -56,13 +84,24 @@ mod tests {
 
     /// Issue 23: the server of Laravel Octane was rejected.
     #[test]
-    fn a_suffix_of_one_path_is_left_out() {
+    fn a_suffix_of_one_path_is_its_location() {
         let (lines, remarks) = site(
-            "index index.php; location / { try_files $uri $uri/ @app; } location @app { set $tail \"\"; \
+            "index index.php; location /index.php { try_files /not_exists @app; } location / { try_files $uri $uri/ @app; } location @app { set $tail \"\"; \
              if ($uri = /index.php) { set $tail ?$query_string; } proxy_set_header Host $http_host; \
              proxy_pass http://127.0.0.1:8000$tail; }",
         );
         assert_eq!(remarks, Vec::<String>::new());
-        assert!(lines.contains("forward \"http://127.0.0.1:8000\""), "{lines}");
+        assert!(lines.contains("root \"/srv\"\nindex \"index.php\"\n"), "{lines}");
+        let forwarded: Vec<&str> =
+            lines.lines().filter(|line| line.contains("forward") || line.contains("strip")).collect();
+        assert_eq!(
+            forwarded,
+            [
+                "forward \"http://127.0.0.1:8000\" path=\"/index.php\" {",
+                "    strip-prefix \"/index.php\"",
+                "forward \"http://127.0.0.1:8000\" path=#\"~^/index\\.php\"#",
+                "forward \"http://127.0.0.1:8000\"",
+            ],
+        );
     }
 }

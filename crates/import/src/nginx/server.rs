@@ -50,7 +50,6 @@ pub(super) fn translate(
         let is_taken = |name: &String| taken.contains(name);
         if server_names::of_block(std::slice::from_ref(names)).iter().any(is_taken) {
             site.names.retain(|name| !is_taken(name));
-            site.has_other_names = true;
             notes.needless(names, "an earlier server of the same address has the name");
         }
     }
@@ -58,8 +57,8 @@ pub(super) fn translate(
         // The default of nginx; a site with names would get certificates.
         site.options.insert(0, KdlNode::new("listen").word("80"));
     }
-    if site.names.is_empty() && site.has_other_names && !is_first && !site.is_default {
-        // Without a name, the site would get all requests of other names.
+    if site.names.is_empty() && !is_first && !site.is_default {
+        // Without a name, the site would get all requests of other names, which go to an earlier server.
         site.names.push(format!("line-{}.invalid", directive.place.line));
     }
     site.add_tls(chain, &mut rules, notes);
@@ -76,8 +75,6 @@ pub(super) fn translate(
 #[derive(Default)]
 struct ImportedSite {
     names: Vec<String>,
-    /// True if requests have names that a site cannot have.
-    has_other_names: bool,
     options: Vec<KdlNode>,
     tls: Vec<KdlNode>,
     has_tls_listener: bool,
@@ -143,14 +140,14 @@ impl ImportedSite {
             match name.as_str() {
                 "_" | "" => {}
                 name if name.starts_with('~') => match server_names::of_expression(name) {
-                    Some(names) => self.names.extend(names),
-                    None => {
-                        self.has_other_names = true;
-                        notes.left(directive, format!("write the names of the site that `{name}` stands for"));
+                    Some((names, true)) => self.names.extend(names),
+                    Some((names, false)) => {
+                        self.names.extend(names);
+                        notes.left(directive, format!("add the longer names that `{name}` stands for"));
                     }
+                    None => notes.left(directive, format!("write the names of the site that `{name}` stands for")),
                 },
                 name if name.starts_with('$') || name.trim_end_matches(".*").contains('*') && name.ends_with(".*") => {
-                    self.has_other_names = true;
                     notes.left(directive, format!("`{name}` cannot be the name of a site"));
                 }
                 name => match name.strip_prefix('.') {
@@ -213,8 +210,15 @@ impl ImportedSite {
         if !is_tls {
             return;
         }
-        let keys = chain.all("ssl_certificate_key");
-        for (index, certificate) in chain.all("ssl_certificate").iter().enumerate() {
+        let (mut certificates, mut keys) = (chain.all("ssl_certificate"), chain.all("ssl_certificate_key"));
+        let is_rejected = |directive: &&NginxDirective| directive.first() == "on";
+        if let Some(rejected) = chain.last("ssl_reject_handshake").filter(is_rejected)
+            && certificates.is_empty()
+        {
+            (certificates, keys) = certificate_of_others(chain);
+            notes.left(rejected, "clients get the certificate of another site, and then this site's response");
+        }
+        for (index, certificate) in certificates.iter().enumerate() {
             let node = KdlNode::with("certificate", certificate.first());
             self.tls.push(match keys.get(index) {
                 Some(key) => node.property("key", key.first()),
@@ -383,7 +387,8 @@ impl ImportedSite {
         lines.extend(rules.fields);
         lines.extend(parts.rules.fields);
         let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
-        lines.extend(with_front_controller(with_indexes(handlers, &parts.index), parts.front_controller));
+        let handlers = with_indexes(handlers, &parts.index);
+        lines.extend(with_front_controller(handlers, parts.front_controller, parts.is_front_rewritten));
         if has_nothing && !parts.has_files && !is_redirected {
             // All clients are denied, or nothing exists.
             lines.push(KdlNode::with("respond", "*").word(404));
@@ -418,6 +423,17 @@ fn reject_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Im
     rules.close(expression.directive, &level, why, notes);
 }
 
+/// Certificates and keys of the first server that has any.
+fn certificate_of_others<'a>(chain: Chain<'a>) -> (Vec<&'a NginxDirective>, Vec<&'a NginxDirective>) {
+    let servers = chain.blocks[0].iter().filter(|directive| directive.name == "server");
+    let mut found = servers.map(NginxDirective::children).filter_map(|block| {
+        let own = |name: &str| block.iter().filter(|child| child.name == name).collect::<Vec<_>>();
+        let certificates = own("ssl_certificate");
+        (!certificates.is_empty()).then(|| (certificates, own("ssl_certificate_key")))
+    });
+    found.next().unwrap_or_default()
+}
+
 /// Scripts answer for directories whose index they are; files that are indexes before them go first.
 fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
     let scripts: Vec<&String> = index.iter().filter(|name| name.ends_with(".php")).collect();
@@ -439,10 +455,10 @@ fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
 }
 
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
-fn with_front_controller(mut handlers: Vec<KdlNode>, script: Option<String>) -> Vec<KdlNode> {
+fn with_front_controller(mut handlers: Vec<KdlNode>, script: Option<String>, is_rewritten: bool) -> Vec<KdlNode> {
     let Some(script) = script else { return handlers };
-    if script.contains('{') {
-        // The script has the path as PATH_INFO.
+    if script.contains('{') || is_rewritten {
+        // The script has the path as PATH_INFO, or rewrites of other paths go before.
         handlers.insert(0, KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
         return handlers;
     }
@@ -478,7 +494,8 @@ fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
         | "ssl_early_data"
         | "ssl_verify_client"
         | "ssl_client_certificate"
-        | "ssl_crl" => {}
+        | "ssl_crl"
+        | "ssl_reject_handshake" => {}
         "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_ecdh_curve" | "ssl_dhparam" | "ssl_conf_command" => {
             notes.needless(directive, "only strong suites and groups are available (`tls-cipher-suites`)");
         }
@@ -568,5 +585,17 @@ mod tests {
         let (lines, remarks) = site("limit_rate 1m; limit_rate_after 10m;");
         assert_eq!(lines, "connection-rate-max \"1MiB\" after=\"10MiB\"\nroot \"/srv\"");
         assert_eq!(remarks, Vec::<String>::new());
+    }
+
+    #[test]
+    fn responses_of_sites_for_no_client() {
+        let (text, remarks) = translated(
+            "http { server { listen 443 ssl default_server; ssl_reject_handshake on; return 444; } server { listen 443 ssl; \
+             server_name a.b; ssl_certificate /c; ssl_certificate_key /k; return 204; } server { listen 443 ssl; server_name _; \
+             ssl_certificate /c; ssl_certificate_key /k; return 204; } }",
+        );
+        assert_eq!(text.matches("certificate \"/c\" key=\"/k\"").count(), 3, "{text}");
+        assert!(text.contains("site \"line-1.invalid\" {"), "{text}");
+        assert!(remarks.iter().any(|remark| remark.contains("certificate of another site")), "{remarks:?}");
     }
 }

@@ -18,24 +18,26 @@ pub(super) fn of_block(block: &[NginxDirective]) -> Vec<String> {
     names.flat_map(with_domains).collect()
 }
 
-/// Names that an expression of `server_name` matches: all of them, with `*.` for any text before a domain.
-/// Returns `None` if there are more, or if a part of a name would be enough.
-pub(super) fn of_expression(expression: &str) -> Option<Vec<String>> {
+/// Names that an expression of `server_name` matches, with `*.` for any text before a domain, and whether these are all
+/// of them: a part that may be repeated any number of times is left out. Returns `None` if a part of a name would be
+/// enough, or if there are too many.
+pub(super) fn of_expression(expression: &str) -> Option<(Vec<String>, bool)> {
     let whole = regex_syntax::parse(expression.trim_start_matches('~')).ok()?;
     let HirKind::Concat(parts) = whole.kind() else { return None };
     let [start, inner @ .., end] = parts.as_slice() else { return None };
     if *start.kind() != HirKind::Look(Look::Start) || *end.kind() != HirKind::Look(Look::End) {
         return None;
     }
-    let names = expand(&Hir::concat(inner.to_vec()))?;
+    let mut are_all = true;
+    let names = expand(&Hir::concat(inner.to_vec()), &mut are_all)?;
     let is_name = |name: &String| {
         let rest = name.strip_prefix("*.").unwrap_or(name);
         !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
     };
-    (!names.is_empty() && names.iter().all(is_name)).then_some(names)
+    (!names.is_empty() && names.iter().all(is_name)).then_some((names, are_all))
 }
 
-fn expand(hir: &Hir) -> Option<Vec<String>> {
+fn expand(hir: &Hir, are_all: &mut bool) -> Option<Vec<String>> {
     let names = match hir.kind() {
         HirKind::Empty => vec![String::new()],
         HirKind::Literal(literal) => vec![std::str::from_utf8(&literal.0).ok()?.to_ascii_lowercase()],
@@ -47,12 +49,16 @@ fn expand(hir: &Hir) -> Option<Vec<String>> {
             let letters = class.ranges().iter().flat_map(|range| range.start()..=range.end());
             letters.map(|letter| letter.to_ascii_lowercase().to_string()).collect()
         }
-        HirKind::Capture(group) => expand(&group.sub)?,
+        HirKind::Capture(group) => expand(&group.sub, are_all)?,
         HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
-            // A text before a dot; the caller rejects the star in other places.
-            (1, None) if is_any(&repetition.sub) => vec!["*".to_owned()],
+            // A text before a dot; the caller rejects the star in other places. No name begins with the dot that follows.
+            (0..=1, None) if is_any(&repetition.sub) => vec!["*".to_owned()],
+            (0, None) => {
+                *are_all = false;
+                vec![String::new()]
+            }
             (min @ 0..=1, Some(1)) => {
-                let mut names = expand(&repetition.sub)?;
+                let mut names = expand(&repetition.sub, are_all)?;
                 if min == 0 {
                     names.push(String::new());
                 }
@@ -63,7 +69,7 @@ fn expand(hir: &Hir) -> Option<Vec<String>> {
         HirKind::Concat(parts) => {
             let mut names = vec![String::new()];
             for part in parts {
-                let next = expand(part)?;
+                let next = expand(part, are_all)?;
                 if names.len() * next.len() > NAMES_MAX {
                     return None;
                 }
@@ -74,7 +80,7 @@ fn expand(hir: &Hir) -> Option<Vec<String>> {
         HirKind::Alternation(parts) => {
             let mut names = Vec::new();
             for part in parts {
-                names.extend(expand(part)?);
+                names.extend(expand(part, are_all)?);
             }
             names
         }
@@ -107,8 +113,12 @@ mod tests {
     #[test]
     fn expressions_become_their_names() {
         let check = |input: &str, expect: &[&str]| {
-            assert_eq!(of_expression(input).unwrap_or_default(), expect, "{input}");
+            assert_eq!(of_expression(input).unwrap_or_default().0, expect, "{input}");
         };
+        // GitLab Pages, and Authelia's test environment.
+        check(r"~^.*\.pages\.example$", &["*.pages.example"]);
+        check(r"~^(a|b)\.example([0-9])*\.com$", &["a.example.com", "b.example.com"]);
+        assert_eq!(of_expression(r"~^a\d*\.b$"), Some((vec!["a.b".to_owned()], false)));
         check(r"~^(www\.)?example\.com$", &["www.example.com", "example.com"]);
         check(r"~^(?:a|b)\.Example\.com$", &["a.example.com", "b.example.com"]);
         check(r"~^mx[12]\.example\.com$", &["mx1.example.com", "mx2.example.com"]);

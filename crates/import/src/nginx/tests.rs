@@ -17,10 +17,12 @@ pub(super) fn translated(text: &str) -> (String, Vec<String>) {
     (formatted, remarks.iter().map(ToString::to_string).collect())
 }
 
-/// The lines of the only site that a server becomes, without those that all have.
+/// The lines of the only site that a server becomes, without those that all have, and without redirects of `/a` to `/a/`.
 pub(super) fn site(inside: &str) -> (String, Vec<String>) {
     let (text, remarks) = translated(&format!("server {{ listen 8080; root /srv; {inside} }}"));
-    let lines = text.lines().filter(|line| !line.starts_with(['/', 's', '}']) && line.trim() != "listen 8080");
+    let is_to_slash = |line: &str| line.trim().starts_with("redirect \"/") && line.ends_with("/{query}\" status=301");
+    let is_own = |line: &&str| !line.starts_with(['/', 's', '}']) && line.trim() != "listen 8080" && !is_to_slash(line);
+    let lines = text.lines().filter(is_own);
     (lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect::<Vec<_>>().join("\n"), remarks)
 }
 
@@ -68,10 +70,7 @@ fn files_are_served_from_where_they_were() {
     );
     // A directory is no file.
     check_site("try_files $uri /index.html;", "root \"/srv\"\nfallback \"/index.html\"\nindex");
-    check_site(
-        "location / { try_files $uri $uri/ $uri.html =404; }",
-        "root \"/srv\"\nrewrite \"~^/(.*[^/])$\" \"/{1}.html\" missing=on",
-    );
+    check_site("location / { try_files $uri $uri/ $uri.html =404; }", "root \"/srv\"\nextensions \"html\"");
     check_site(
         "location /d/ { alias /data/; autoindex on; }",
         "root \"/srv\"\nfiles \"/d/*\" root=\"/data\" {\n    browse on\n    strip-prefix \"/d\"\n}\n\
@@ -680,8 +679,8 @@ fn the_rest_is_reported() {
     check("add_header X-Cache-Status $upstream_cache_status;", &[]);
     check("location /a/ { proxy_pass http://b; proxy_ignore_headers Vary; }", &["`Cache-Control` always applies"]);
     check(
-        "location /a/ { proxy_pass http://b; proxy_pass_request_headers off; }",
-        &["its paths are rejected: upstreams get"],
+        "location /a/ { fastcgi_pass b:1; fastcgi_pass_request_headers off; }",
+        &["its paths are rejected: applications get"],
     );
     check("location /a/ { proxy_pass http://b; proxy_cache z; proxy_cache_key $uri; }", &["always contains the query"]);
     check("include none;", &["n:1: include none: not translated: there is no such file"]);
