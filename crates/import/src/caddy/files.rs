@@ -17,6 +17,8 @@ pub(super) struct CaddyTries {
     pub(super) fallback: Option<String>,
     /// True if directories are tried, too.
     has_directories: bool,
+    /// True if the path is tried with `.html`.
+    has_extension: bool,
 }
 
 /// `try_files`: a rewrite to the first file that exists.
@@ -38,19 +40,13 @@ pub(super) fn try_files(
     for tried in first {
         match tried.as_str() {
             "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php" | "{http.request.uri.path}" | "{uri}" => {}
-            "{path}.html" if scope.paths.is_none() => {
-                let node = KdlNode::with("rewrite", "~^/(.*[^/])$").text("/{1}.html");
-                site.parts.redirects.push(node.word_property("missing", "on"));
-            }
+            "{path}.html" => scope.tries.has_extension = true,
             _ => notes.left(directive, format!("`{tried}` is not tried: only the path itself and `.html` are")),
         }
     }
     match last.as_str() {
         "{path}" | "{path}/" | "=404" | "{path}/index.html" => {}
-        "{path}.html" if scope.paths.is_none() => {
-            let node = KdlNode::with("rewrite", "~^/(.*[^/])$").text("/{1}.html");
-            site.parts.redirects.push(node.word_property("missing", "on"));
-        }
+        "{path}.html" => scope.tries.has_extension = true,
         last => {
             let path = last.trim_end_matches("?{query}").trim_end_matches('?');
             let path = if path.starts_with(['/', '{']) { path.to_owned() } else { format!("/{path}") };
@@ -109,6 +105,7 @@ pub(super) fn file_server(
     if scope.tries.fallback.is_some() && !scope.tries.has_directories && options.is_empty() {
         index.clear();
     }
+    options.extend(scope.tries.has_extension.then(|| KdlNode::with("extensions", "html")));
     let index = index.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
     if options.iter().all(|node| node.name() != "index") {
         options.push(index);

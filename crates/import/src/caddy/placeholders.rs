@@ -19,6 +19,7 @@ pub(super) enum TextPlace {
 pub(super) fn text(text: &str, within: TextPlace, host: Option<&str>) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = text;
+    let mut has_query_later = false;
     while let Some(start) = rest.find('{') {
         push_literal(&rest[..start], within, &mut result);
         let is_name = |c: char| c.is_ascii_alphanumeric() || "._-:[]/*>".contains(c);
@@ -33,6 +34,11 @@ pub(super) fn text(text: &str, within: TextPlace, host: Option<&str>) -> Result<
         if within == TextPlace::Target && matches!(name, "query" | "http.request.uri.query") {
             // Ours has the question mark.
             match result.strip_suffix('?') {
+                // Own arguments after those of the request come first.
+                Some(_) if rest.len() > 1 && rest.starts_with('&') => {
+                    has_query_later = true;
+                    rest = &rest[1..];
+                }
                 Some(path) => result = format!("{path}{{query}}"),
                 None if result.ends_with('&') => result = format!("{}{{&query}}", result.trim_end_matches('&')),
                 None => result.push_str("{query}"),
@@ -43,6 +49,9 @@ pub(super) fn text(text: &str, within: TextPlace, host: Option<&str>) -> Result<
             .push_str(&placeholder(name, within, host).ok_or_else(|| format!("`{{{name}}}` has no counterpart here"))?);
     }
     push_literal(rest, within, &mut result);
+    if has_query_later {
+        result.push_str("{&query}");
+    }
     Ok(result)
 }
 
@@ -119,6 +128,7 @@ mod tests {
         check("https://{host}{uri}", TextPlace::Target, Ok("https://{host}{path}{query}"));
         check("/a?{query}", TextPlace::Target, Ok("/a{query}"));
         check("/a?b=c&{query}", TextPlace::Target, Ok("/a?b=c{&query}"));
+        check("?{query}&a=b", TextPlace::Target, Ok("?a=b{&query}"));
         check("/{re.x.1}/{http.regexp.x.name}", TextPlace::Target, Ok("/{1}/{name}"));
         check("{remote_host}", TextPlace::Field, Ok("{client}"));
         check("{http.request.header.X-A}", TextPlace::Field, Ok("{request.header.X-A}"));

@@ -64,6 +64,8 @@ struct Upstream {
     options: Vec<KdlNode>,
     /// Properties of `health-check`, and its path.
     health: Option<KdlNode>,
+    /// Source of servers.
+    source: Option<KdlNode>,
     is_https: bool,
     is_h2c: bool,
     /// True if all servers but the first are backups.
@@ -108,6 +110,36 @@ fn servers(text: &str, upstream: &mut Upstream) -> Result<(), String> {
     Ok(())
 }
 
+/// `dynamic`: servers that a name stands for.
+fn dynamic(directive: &Directive, upstream: &mut Upstream) -> Result<(), String> {
+    match directive.arguments.as_slice() {
+        // Names of servers are resolved again automatically.
+        [kind, name, port] if kind == "a" => servers(&format!("{name}:{port}"), upstream),
+        [kind, name] if kind == "srv" && !name.contains('{') => {
+            upstream.source = Some(KdlNode::with("discover", format!("srv:{name}")));
+            Ok(())
+        }
+        _ => Err("servers come from `dynamic a NAME PORT` or `dynamic srv NAME`, on one line".to_owned()),
+    }
+}
+
+/// Returns `true` if a `handle_response` shows another page for errors, or a file that a response names. Clients get the
+/// upstream's own response otherwise.
+fn is_of_errors(directive: &Directive, around: &Directive) -> bool {
+    let name = directive.first();
+    let Some(matcher) = around.children().iter().find(|child| child.name == name && name.starts_with('@')) else {
+        return false;
+    };
+    let is_error = |status: &String| status.starts_with(['4', '5']);
+    match matcher.arguments.as_slice() {
+        [kind, statuses @ ..] if kind == "status" => !statuses.is_empty() && statuses.iter().all(is_error),
+        [kind, field, ..] if kind == "header" => {
+            ["x-accel-redirect", "x-sendfile"].iter().any(|known| field.eq_ignore_ascii_case(known))
+        }
+        _ => false,
+    }
+}
+
 /// `reverse_proxy`.
 pub(super) fn reverse_proxy(
     site: &mut CaddySiteParts<'_, '_>,
@@ -139,7 +171,18 @@ pub(super) fn reverse_proxy(
                     refusal = Some((child, why));
                 }
             }
-            "handle_response" | "method" | "rewrite" | "dynamic" | "replace_status" => {
+            "handle_response" | "replace_status" if is_of_errors(child, directive) => {
+                notes.left(
+                    child,
+                    "responses of upstreams pass unchanged; `x-accel-redirect` serves files that they name",
+                );
+            }
+            "dynamic" => {
+                if let Err(why) = dynamic(child, &mut upstream) {
+                    refusal = Some((child, why));
+                }
+            }
+            "handle_response" | "method" | "rewrite" | "replace_status" => {
                 refusal = Some((child, "there is no counterpart".to_owned()));
             }
             name if name.starts_with('@') => {}
@@ -151,11 +194,15 @@ pub(super) fn reverse_proxy(
             refusal = Some((directive, why));
         }
     }
-    if upstream.servers.is_empty() && refusal.is_none() {
-        refusal = Some((directive, "it has no server".to_owned()));
-    }
     if let Some((at, why)) = refusal {
         site.parts.close(at, &reach.paths, why, notes);
+        return true;
+    }
+    if upstream.servers.is_empty() && upstream.source.is_none() {
+        notes.left(directive, "it has no server: as with Caddy, requests get status 503");
+        let paths = routed(&reach.paths);
+        let node = |pattern| with_tests(on_path("respond", pattern).word(503), &reach.tests);
+        site.parts.handlers.extend(for_each(&paths, node));
         return true;
     }
     match host.as_deref() {
@@ -205,7 +252,7 @@ fn address(site: &mut CaddySiteParts<'_, '_>, upstream: &Upstream) -> String {
     };
     let url =
         |server: &String| if server.starts_with("unix:") { server.clone() } else { format!("{scheme}://{server}") };
-    let is_plain = upstream.options.is_empty() && upstream.health.is_none();
+    let is_plain = upstream.options.is_empty() && upstream.health.is_none() && upstream.source.is_none();
     if let ([server], true) = (upstream.servers.as_slice(), is_plain) {
         return url(server);
     }
@@ -215,6 +262,10 @@ fn address(site: &mut CaddySiteParts<'_, '_>, upstream: &Upstream) -> String {
         false => KdlNode::with("server", url(server)),
     };
     let mut lines: Vec<KdlNode> = servers.map(line).collect();
+    lines.extend(upstream.source.clone().map(|source| match scheme {
+        "http" => source,
+        scheme => source.property("protocol", scheme),
+    }));
     lines.extend(upstream.options.iter().cloned());
     lines.extend(upstream.health.clone());
     site.shared.upstream(|name| KdlNode::with("upstream", name).required_block(lines.clone()))

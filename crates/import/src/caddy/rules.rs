@@ -23,7 +23,12 @@ pub(super) fn translate(
         "root" => root(site, directive, values, reach, scope, notes),
         "header" => header(site, directive, values, reach, scope, notes),
         "request_header" => request_header(site, directive, values, reach, scope, notes),
-        "redir" => redirect(site, directive, values, reach, scope, notes),
+        "redir" => {
+            redirect(site, directive, values, reach, scope, notes);
+            if !reach.is_missing {
+                scope.redirected.extend(Some(reach.condition(scope)).filter(|condition| !condition.is_empty()));
+            }
+        }
         "rewrite" => rewrite(site, directive, values, reach, scope, notes),
         "uri" => uri(site, directive, values, reach, scope, notes),
         "try_files" => files::try_files(site, directive, values, reach, scope, notes),
@@ -143,6 +148,19 @@ fn rewrite(
     if target.starts_with("{path}?") && !target["{path}?".len()..].contains('?') {
         let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
         return add_redirects(site, reach, scope, make);
+    }
+    if let ([ForeignPattern::Prefix(prefix)], Some(front)) = (reach.paths.as_slice(), target.strip_suffix("{path}"))
+        && !scope.prefix.is_empty()
+        && scope.paths.as_deref() == Some(&reach.paths)
+        && front.starts_with('/')
+        && !front.contains(['{', '?'])
+    {
+        // Of a prefix that was removed: it is there until the request is forwarded, and the new one follows it.
+        let kept = prefix.trim_end_matches('/');
+        let expression = format!("~(?i)^{}(/.*)$", regex::escape(kept));
+        let node = KdlNode::with("rewrite", expression).text(format!("{kept}{front}{{1}}"));
+        site.parts.redirects.push(with_tests(node, &reach.tests_of_rule(scope)));
+        return;
     }
     let Some(path) = target.strip_prefix('/') else {
         let why = "the target of `rewrite` must be a path";
@@ -327,7 +345,7 @@ fn header(
     scope: &Scope,
     notes: &mut Notes,
 ) {
-    let tests = reach.tests_of_rule(scope);
+    let tests = reach.tests_of_response(scope);
     let mut lines: Vec<(&Directive, Vec<String>)> = Vec::new();
     if !values.is_empty() {
         lines.push((directive, values.to_vec()));

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::address::{CaddyListener, bound_to, listeners};
 use super::files::CaddyTries;
-use super::matcher::{Matcher, MatcherScope, any_path, joined, of_fixed, routed, with_tests};
+use super::matcher::{Matcher, MatcherScope, PRIVATE_RANGES, any_path, joined, of_fixed, routed, with_tests};
 use super::{Shared, files, order, proxy, rules, tls};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -41,8 +41,10 @@ pub(super) struct CaddySiteParts<'s, 'a> {
 pub(super) struct Scope {
     pub(super) paths: Option<Vec<ForeignPattern>>,
     pub(super) tests: Vec<String>,
-    /// Paths and conditions of earlier `handle` blocks, whose requests never get here.
+    /// Paths and conditions of earlier blocks and handlers, whose requests never get here.
     pub(super) earlier: Vec<(Vec<ForeignPattern>, String)>,
+    /// Conditions of earlier redirects.
+    pub(super) redirected: Vec<String>,
     /// Prefix that was removed from the path.
     pub(super) prefix: String,
     pub(super) root: Option<String>,
@@ -72,6 +74,19 @@ impl Reach {
         };
         let earlier = scope.earlier.iter().filter(|(paths, _)| is_near(paths));
         self.tests.iter().cloned().chain(earlier.map(|(_, condition)| format!("not ({condition})"))).collect()
+    }
+
+    /// The conditions for fields of responses, and that no redirect has the request.
+    pub(super) fn tests_of_response(&self, scope: &Scope) -> Vec<String> {
+        let redirected = scope.redirected.iter().map(|condition| format!("not ({condition})"));
+        self.tests_of_rule(scope).into_iter().chain(redirected).collect()
+    }
+
+    /// The paths and conditions as one; empty for all requests of the scope.
+    pub(super) fn condition(&self, scope: &Scope) -> String {
+        let own = self.tests.iter().filter(|test| !scope.tests.contains(test)).cloned();
+        let paths = (!self.paths.is_empty()).then(|| any_path(&self.paths));
+        paths.into_iter().chain(own).collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -200,7 +215,13 @@ impl CaddySiteParts<'_, '_> {
                     }
                 }
                 name if order::position(name) >= order::position("abort") => {
-                    self.answer(directive, values, &reach, rest, &scope, notes)
+                    let is_total = self.answer(directive, values, &reach, rest, &scope, notes);
+                    let condition = reach.condition(&scope);
+                    if name != "php_fastcgi" && !reach.is_missing && !condition.is_empty() {
+                        // Rules that follow in a `route` do not apply to these requests.
+                        scope.earlier.push((reach.paths.clone(), condition));
+                    }
+                    is_total
                 }
                 _ => {
                     rules::translate(self, directive, values, &reach, &mut scope, notes);
@@ -218,8 +239,8 @@ impl CaddySiteParts<'_, '_> {
     fn reach<'d>(&self, directive: &'d Directive, scope: &Scope) -> Result<Option<(Reach, &'d [String])>, String> {
         // One argument of `root` is a directory, that of `rewrite` a target, and these directives have no matcher.
         let has_no_matcher =
-            matches!(directive.name.as_str(), "log" | "handle_errors" | "import" | "vars" | "map" | "fs" | "tracing")
-                || (matches!(directive.name.as_str(), "root" | "rewrite") && directive.arguments.len() == 1);
+            matches!(directive.name.as_str(), "log" | "handle_errors" | "import" | "vars" | "map" | "tracing")
+                || (matches!(directive.name.as_str(), "root" | "rewrite" | "fs") && directive.arguments.len() == 1);
         let (matcher, values) = match has_no_matcher {
             true => (Matcher::default(), directive.arguments.as_slice()),
             false => self.matchers(scope).of(directive)?,
@@ -290,13 +311,14 @@ impl CaddySiteParts<'_, '_> {
         let is_route = directive.name == "route";
         let is_total = self.handle_block(directive.children(), is_route, reach, &inside, notes);
         let is_for_all = reach.paths.is_empty() && reach.tests == scope.tests;
+        let condition = reach.condition(scope);
         if is_route {
+            if is_total && !condition.is_empty() {
+                scope.earlier.push((reach.paths.clone(), condition));
+            }
             return is_total && is_for_all;
         }
-        let own = reach.tests.iter().filter(|test| !scope.tests.contains(test)).cloned();
-        let condition: Vec<String> =
-            (!reach.paths.is_empty()).then(|| any_path(&reach.paths)).into_iter().chain(own).collect();
-        scope.earlier.push((reach.paths.clone(), condition.join(" and ")));
+        scope.earlier.push((reach.paths.clone(), condition));
         is_for_all || (reach.tests == scope.tests && scope.paths.as_ref() == Some(&reach.paths))
     }
 
@@ -338,6 +360,15 @@ impl CaddySiteParts<'_, '_> {
         self.parts.handlers.extend(for_each(&routed(&reach.paths), node));
     }
 
+    /// Metrics, which must have a rule for their clients.
+    fn add_metrics(&mut self, path: &str, directive: &Directive, notes: &mut Notes) {
+        self.parts.handlers.push(KdlNode::with("metrics", path));
+        let ranges = PRIVATE_RANGES.iter().map(|range| KdlNode::with("allow", *range));
+        let rules = ranges.chain([KdlNode::new("deny").word("all")]);
+        self.parts.guards.extend(rules.map(|rule| rule.property("path", path)));
+        notes.left(directive, "only clients of private networks get metrics; `allow` others");
+    }
+
     /// A directive that answers requests. Returns `true` if it answers all that reach it.
     fn answer(
         &mut self,
@@ -368,15 +399,17 @@ impl CaddySiteParts<'_, '_> {
                 true
             }
             "metrics" => {
+                let is_first = reach.tests.is_empty() && self.parts.handlers.is_empty();
+                if reach.paths.is_empty() && is_first {
+                    // All paths have them.
+                    self.parts.redirects.push(KdlNode::with("rewrite", "*").text("/metrics"));
+                    self.add_metrics("/metrics", directive, notes);
+                }
                 for path in &reach.paths {
-                    let node = match path {
-                        ForeignPattern::Exact(path) => KdlNode::with("metrics", path),
-                        _ => {
-                            notes.left(directive, "`metrics` has one path");
-                            continue;
-                        }
-                    };
-                    self.parts.handlers.push(node);
+                    match path {
+                        ForeignPattern::Exact(path) => self.add_metrics(path, directive, notes),
+                        _ => notes.left(directive, "`metrics` has one path"),
+                    }
                 }
                 return reach.paths.is_empty();
             }

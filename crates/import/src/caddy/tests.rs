@@ -42,6 +42,48 @@ fn sites_of_the_documentation() {
     );
 }
 
+/// Issue 23: constructs of Caddy's documentation and of Nextcloud AIO.
+#[test]
+fn handlers_of_a_route_keep_later_rules_away() {
+    check(
+        "redir /old /new\nroute /a/* {\n reverse_proxy a:80\n}\nroute {\n header X-A b\n reverse_proxy b:80\n}",
+        "redirect \"~(?i)^/old$\" \"/new\" status=302\n\
+         response-header \"X-A\" \"b\" when=\"not (path matches '(?i)^/a/') and not (path matches '(?i)^/old$')\"\n\
+         forward \"http://a:80\" path=\"~(?i)^/a/\"\nforward \"http://b:80\"",
+    );
+    check(
+        "route {\n respond /a.html 200\n redir https://b.example{uri}\n}",
+        "redirect \"*\" \"https://b.example{path}{query}\" status=302 when=#\"not (path matches '(?i)^/a\\.html$')\"#\n\
+         respond #\"~(?i)^/a\\.html$\"# 200\nrespond \"*\" 200",
+    );
+}
+
+#[test]
+fn upstreams_of_the_documentation() {
+    check(
+        "handle_path /old/* {\n rewrite /new{path}\n reverse_proxy a:80\n}",
+        "rewrite \"~(?i)^/old(/.*)$\" \"/old/new{1}\"\nforward \"http://a:80\" path=\"~(?i)^/old/\" {\nstrip-prefix \
+         \"/old\"\n}\nrespond \"*\" 200",
+    );
+    check("rewrite ?{query}&a=b\nreverse_proxy a:80", "rewrite \"*\" \"{path}?a=b{&query}\"\nforward \"http://a:80\"");
+    check("reverse_proxy {\n dynamic a b 90\n}", "forward \"http://b:90\"");
+    let (text, _) = translated("example.com {\n reverse_proxy {\n dynamic srv _a._tcp.b\n }\n}");
+    assert!(text.contains("discover \"srv:_a._tcp.b\"") && text.contains("forward \"app\""), "{text}");
+    let (text, remarks) = translated("example.com {\n reverse_proxy {\n }\n}");
+    assert!(text.contains("respond \"*\" 503") && remarks[0].contains("it has no server"), "{text}\n{remarks:?}");
+    let page = "reverse_proxy a:80 {\n @e status 5xx\n handle_response @e {\n respond sorry\n }\n}";
+    let (text, remarks) = translated(&format!("example.com {{\n{page}\n}}"));
+    assert!(text.contains("forward \"http://a:80\"") && remarks[0].contains("pass unchanged"), "{text}\n{remarks:?}");
+    let (text, _) = translated(&format!("example.com {{\n{}\n}}", page.replace("5xx", "2xx")));
+    assert!(text.contains("deny all"), "{text}");
+    let (text, _) = translated("example.com {\n metrics\n}");
+    assert!(text.contains("metrics \"/metrics\"") && text.contains("deny all path=\"/metrics\""), "{text}");
+    check(
+        "root /srv\ntry_files {path} {path}.html\nfile_server",
+        "root \"/srv\"\nextensions \"html\"\nindex \"index.html\" \"index.txt\"",
+    );
+}
+
 #[test]
 fn guards_stay_closed() {
     check(
