@@ -1,4 +1,4 @@
-//! Files of an application that its configuration names.
+//! Files of an application that its configuration names, and its certificates.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -34,4 +34,48 @@ pub(super) fn scripts(text: &str, roots: &BTreeSet<String>) -> Result<(), Box<dy
         }
     }
     Ok(())
+}
+
+/// A Caddyfile whose sites use no TLS: their certificates could not be obtained here.
+pub(super) fn without_tls(text: &str) -> String {
+    let mut result = String::new();
+    let mut depth = 0_i32;
+    let mut skipped = None;
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim();
+        let opens = trimmed.ends_with('{');
+        let closes = trimmed == "}";
+        if depth == 1 && (trimmed == "tls" || trimmed.starts_with("tls ")) && skipped.is_none() {
+            skipped = opens.then_some(depth);
+        } else if skipped.is_none() {
+            let is_address = depth == 0
+                && !trimmed.is_empty()
+                && !trimmed.starts_with(['#', '(', '&', '{', '}', '@'])
+                && !trimmed.starts_with("import ")
+                && (opens || trimmed.ends_with(',') || index == 0);
+            let line = if is_address { address_line(trimmed) } else { line.to_owned() };
+            result.push_str(&line);
+            result.push('\n');
+        }
+        depth += i32::from(opens) - i32::from(closes);
+        if closes && skipped == Some(depth) {
+            skipped = None;
+        }
+    }
+    result
+}
+
+fn address_line(line: &str) -> String {
+    let words = line.split_whitespace().map(|word| {
+        let (name, comma) = word.strip_suffix(',').map_or((word, ""), |name| (name, ","));
+        match name {
+            "{" => "{".to_owned(),
+            name if name.starts_with("http://") || name.starts_with(':') => format!("{name}{comma}"),
+            name => {
+                let name = name.trim_start_matches("https://").trim_end_matches(":443");
+                format!("http://{name}{comma}")
+            }
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }

@@ -108,6 +108,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     Ok(!counts.contains_key(MORE_OPEN))
 }
 
+/// Longest time for a configuration. A server may send requests to itself without an end.
+const TIME_LIMIT: &str = "4m";
+
 /// Most letters of a reason in a file of counts.
 const REASON_LENGTH_MAX: usize = 160;
 
@@ -184,8 +187,9 @@ fn in_namespaces(file: &Path, options: &CorpusOptions) -> Value {
         Ok(program) => program,
         Err(error) => return failed(error.to_string()),
     };
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("timeout");
     // An own PID namespace ends all servers with this process.
+    command.args(["--signal=KILL", TIME_LIMIT, "unshare"]);
     command.args(["-mnpf", "--kill-child"]).arg(program).arg("import-corpus");
     command.arg("--inside").arg(std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
     command
@@ -207,7 +211,8 @@ fn in_namespaces(file: &Path, options: &CorpusOptions) -> Value {
             let last = text.lines().next_back().unwrap_or_default();
             serde_json::from_str(last).unwrap_or_else(|_| {
                 let error = String::from_utf8_lossy(&output.stderr);
-                failed(error.lines().next_back().unwrap_or("it ended early").to_owned())
+                let early = format!("it ended early, or did not end within {TIME_LIMIT}");
+                failed(error.lines().next_back().map_or(early, str::to_owned))
             })
         }
         Err(error) => failed(error.to_string()),

@@ -26,8 +26,8 @@ pub(super) fn serve(ports: &str) -> Result<(), Box<dyn Error>> {
 /// Address of all upstreams with a name.
 pub(super) const OUTSIDE: &str = "192.0.2.9";
 
-/// Starts stubs in a network of their own: the servers listen at the usual ports of upstreams here.
-pub(super) fn outside(ports: &BTreeSet<u16>) -> Result<(), Box<dyn Error>> {
+/// Starts stubs in a network of their own, with these addresses: the servers listen at the usual ports of upstreams here.
+pub(super) fn outside(ports: &BTreeSet<u16>, addresses: &BTreeSet<Ipv4Addr>) -> Result<(), Box<dyn Error>> {
     let list: Vec<String> = ports.iter().copied().chain([80, 443]).map(|port| port.to_string()).collect();
     let mut command = Command::new("unshare");
     command.arg("-n").arg(std::env::current_exe()?).args(["import-corpus", "--stub", &list.join(",")]);
@@ -39,11 +39,13 @@ pub(super) fn outside(ports: &BTreeSet<u16>) -> Result<(), Box<dyn Error>> {
     ip(&format!("link add out0 type veth peer name in0 netns {pid}"))?;
     ip("link set out0 up")?;
     ip("addr add 192.0.2.1/32 dev out0")?;
-    ip(&format!("route add {OUTSIDE}/32 dev out0 src 192.0.2.1 table local"))?;
     let inside = |arguments: &str| run("nsenter", &["-t", &pid, "-n", "sh", "-c", arguments]);
-    inside(&format!(
-        "ip link set in0 up && ip addr add {OUTSIDE}/32 dev in0 && ip route add 192.0.2.1/32 dev in0 table local"
-    ))
+    inside("ip link set in0 up && ip route add 192.0.2.1/32 dev in0 table local")?;
+    for address in addresses.iter().map(Ipv4Addr::to_string).chain([OUTSIDE.to_owned()]) {
+        ip(&format!("route add {address}/32 dev out0 src 192.0.2.1 table local"))?;
+        inside(&format!("ip addr add {address}/32 dev in0"))?;
+    }
+    Ok(())
 }
 
 /// Answers at a port of all addresses.

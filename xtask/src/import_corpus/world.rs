@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chroot};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -96,6 +97,8 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     chroot("/mnt/root")?;
     std::env::set_current_dir("/")?;
     run("mount", &["-t", "tmpfs", "run", "/run"])?;
+    // Modules that this machine's nginx loads may not fit another one.
+    let _ = fs::remove_dir_all("/etc/nginx/modules-enabled");
     run("ip", &["link", "set", "lo", "up"])?;
     run("ip", &["route", "add", "local", "0.0.0.0/0", "dev", "lo"])?;
     run("ip", &["route", "add", "unreachable", "203.0.113.0/24"])?;
@@ -219,14 +222,19 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
             let map =
                 if has_map { "" } else { "map $http_upgrade $connection_upgrade { default upgrade; '' close; }\n" };
             write("/etc/nginx/conf.d/site.conf", &format!("{map}{text}"))?;
+            let size = match text.contains("server_names_hash_bucket_size") {
+                true => "",
+                false => "    server_names_hash_bucket_size 128;\n",
+            };
             // As containers have it. A site may have its own.
-            let main = "user root;\nevents {}\nhttp {\n    include /etc/nginx/mime.types;\n    \
-                        resolver 127.0.0.1 ipv6=off;\n    default_type application/octet-stream;\n    \
-                        server_names_hash_bucket_size 128;\n    include /etc/nginx/conf.d/site.conf;\n}\n";
-            Ok((write("/etc/nginx/nginx.conf", main)?, text.to_owned()))
+            let main = format!(
+                "user root;\nevents {{}}\nhttp {{\n    include /etc/nginx/mime.types;\n    resolver 127.0.0.1 ipv6=off;\n    \
+                 default_type application/octet-stream;\n{size}    include /etc/nginx/conf.d/site.conf;\n}}\n"
+            );
+            Ok((write("/etc/nginx/nginx.conf", &main)?, text.to_owned()))
         }
         Original::Caddy => {
-            let text = without_tls(text);
+            let text = applications::without_tls(text);
             Ok((write("/etc/caddy/Caddyfile", &text)?, text))
         }
         Original::Apache => {
@@ -319,50 +327,6 @@ fn default_file(name: &str) -> String {
               $document_root;\nfastcgi_param HTTPS $https if_not_empty;\n"
             .to_owned(),
     })
-}
-
-/// A Caddyfile whose sites use no TLS: their certificates could not be obtained here.
-fn without_tls(text: &str) -> String {
-    let mut result = String::new();
-    let mut depth = 0_i32;
-    let mut skipped = None;
-    for (index, line) in text.lines().enumerate() {
-        let trimmed = line.trim();
-        let opens = trimmed.ends_with('{');
-        let closes = trimmed == "}";
-        if depth == 1 && (trimmed == "tls" || trimmed.starts_with("tls ")) && skipped.is_none() {
-            skipped = opens.then_some(depth);
-        } else if skipped.is_none() {
-            let is_address = depth == 0
-                && !trimmed.is_empty()
-                && !trimmed.starts_with(['#', '(', '&', '{', '}', '@'])
-                && !trimmed.starts_with("import ")
-                && (opens || trimmed.ends_with(',') || index == 0);
-            let line = if is_address { address_line(trimmed) } else { line.to_owned() };
-            result.push_str(&line);
-            result.push('\n');
-        }
-        depth += i32::from(opens) - i32::from(closes);
-        if closes && skipped == Some(depth) {
-            skipped = None;
-        }
-    }
-    result
-}
-
-fn address_line(line: &str) -> String {
-    let words = line.split_whitespace().map(|word| {
-        let (name, comma) = word.strip_suffix(',').map_or((word, ""), |name| (name, ","));
-        match name {
-            "{" => "{".to_owned(),
-            name if name.starts_with("http://") || name.starts_with(':') => format!("{name}{comma}"),
-            name => {
-                let name = name.trim_start_matches("https://").trim_end_matches(":443");
-                format!("http://{name}{comma}")
-            }
-        }
-    });
-    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The text with files that it includes, for names and paths.
@@ -530,6 +494,8 @@ fn roots(words: &[(String, String)]) -> BTreeSet<String> {
         let is_root = matches!(before.as_str(), "root" | "alias" | "documentroot" | "directory")
             || (before == "*" && previous == "root")
             || (before.starts_with('/') && (previous == "alias" || previous == "scriptalias" || previous == "root"));
+        // A group of an expression may follow.
+        let word = word.split_once("/$").map_or(word.as_str(), |(front, _)| front);
         if is_root && word.starts_with('/') && word.len() > 1 && !word.contains(['$', '*', '{', '^', '(']) {
             roots.insert(word.trim_end_matches('/').to_owned());
         }
@@ -571,6 +537,7 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
     let mut hosts = String::from("127.0.0.1 localhost\n::1 localhost\n");
     let mut names = BTreeSet::new();
     let mut ports = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
     let mut variable = String::new();
     for (before, word) in words {
         let word = word.trim_end_matches('/');
@@ -608,8 +575,15 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
         let authority = authority.split('$').next().unwrap_or_default();
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         ports.extend(port.parse::<u16>().ok());
-        if is_name(host) && host.parse::<std::net::IpAddr>().is_err() {
-            names.insert(host.to_owned());
+        match host.parse::<Ipv4Addr>() {
+            // At its own ports, the server would get these requests itself, again and again.
+            Ok(address) if is_of_others(address) && matches!(port, "" | "80" | "443") => {
+                addresses.insert(address);
+            }
+            Err(_) if is_name(host) && host != "localhost" => {
+                names.insert(host.to_owned());
+            }
+            _ => {}
         }
     }
     // The servers themselves listen there.
@@ -620,18 +594,33 @@ fn upstreams(words: &[(String, String)]) -> Result<BTreeSet<u16>, Box<dyn Error>
         hosts.push_str(&format!("{} {name}\n", stub::OUTSIDE));
     }
     fs::write("/etc/hosts", hosts)?;
-    stub::outside(&ports)?;
+    addresses.retain(|address| !is_bound(words, *address));
+    stub::outside(&ports, &addresses)?;
     let listening: BTreeSet<u16> = ports.into_iter().filter(|port| !is_listener(words, *port)).collect();
     for port in &listening {
         stub::listen(*port)?;
     }
     let resolvers = words.iter().filter(|(before, _)| before == "resolver");
-    let resolvers = resolvers.filter_map(|(_, word)| word.parse::<std::net::Ipv4Addr>().ok());
-    let resolvers: BTreeSet<_> = resolvers.chain([std::net::Ipv4Addr::LOCALHOST]).collect();
+    let resolvers = resolvers.filter_map(|(_, word)| word.parse::<Ipv4Addr>().ok());
+    let resolvers: BTreeSet<_> = resolvers.chain([Ipv4Addr::LOCALHOST]).collect();
     for resolver in resolvers {
         let _ = stub::resolve_names(resolver);
     }
     Ok(listening)
+}
+
+/// Returns `true` for an address of another machine.
+fn is_of_others(address: Ipv4Addr) -> bool {
+    !address.is_loopback() && !address.is_unspecified()
+}
+
+/// Returns `true` if the server listens at this address.
+fn is_bound(words: &[(String, String)], address: Ipv4Addr) -> bool {
+    let address = address.to_string();
+    words.iter().any(|(before, word)| {
+        matches!(before.as_str(), "listen" | "virtualhost" | "namevirtualhost" | "bind")
+            && word.split(':').next() == Some(address.as_str())
+    })
 }
 
 fn is_listener(words: &[(String, String)], port: u16) -> bool {
