@@ -300,15 +300,11 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         NGINX,
         &[
-            "geoip_country",
             "geoip_city",
-            "geoip_org",
             "geoip_proxy",
             "geoip_proxy_recursive",
-            "geoip2",
             "js_import",
             "js_set",
-            "js_content",
             "perl",
             "lua_package_path",
             "lua_shared_dict",
@@ -500,7 +496,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         APACHE,
         &["AllowOverride", "AccessFileName", "AllowOverrideList", ".htaccess", "htaccess"],
-        "Tailcoat reads no `.htaccess` files; write the rules into the `site`",
+        "Tailcoat reads no `.htaccess` files; `tailcoat import` translates them into rules of the `site`",
     ),
     not_supported(
         APACHE,
@@ -523,7 +519,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         APACHE,
         &[
-            "Substitute",
             "OutputSed",
             "ExtFilterDefine",
             "SetOutputFilter",
@@ -544,16 +539,11 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         APACHE,
         &["UserDir", "mod_userdir"],
-        "use `root` with `{host}`, or one `files` block for each directory",
+        "use `rewrite` and `files`, see the section Home pages of users in the manual",
     ),
     not_supported(APACHE, &["mod_php"], "run PHP-FPM, and use `fastcgi`"),
     not_supported(APACHE, &["mod_wsgi"], "run the application with its own server, and use `forward` or `uwsgi`"),
     not_supported(APACHE, &["mod_evasive", "QosClientEntries"], "use `rate-limit` and `request-limit`"),
-    not_supported(
-        APACHE,
-        &["mod_ratelimit"],
-        "Tailcoat does not limit bandwidth; `request-limit` limits parallel downloads",
-    ),
     not_supported(
         APACHE,
         &["H2Push", "H2PushResource"],
@@ -598,7 +588,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     needs_nothing(
         APACHE,
         &["CacheDirLevels", "CacheSocache", "CacheStoreExpired", "CacheStoreNoStore"],
-        "responses are cached in memory, as RFC 9111 says",
+        "responses are cached as RFC 9111 says, in memory and on disk (`disk`)",
     ),
     needs_nothing(
         APACHE,
@@ -622,11 +612,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         "files are found by their exact names, and no option changes that",
     ),
     not_supported(APACHE, &["Dav", "DavLockDB", "mod_dav"], "use `forward` to a WebDAV server"),
-    not_supported(
-        APACHE,
-        &["ProxyHTMLEnable", "ProxyHTMLURLMap", "ProxyPassReverseCookiePath", "ProxyPassReverseCookieDomain"],
-        "response bodies and cookies pass unchanged; `response-header` changes header fields",
-    ),
+    not_supported(APACHE, &["ProxyHTMLEnable", "ProxyHTMLURLMap"], "replace links with `substitute`"),
     not_supported(
         APACHE,
         &["php_value", "php_admin_value", "php_flag"],
@@ -642,7 +628,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     needs_nothing(CADDY, &["h3", "http3"], "HTTP/3 is on for all listeners with TLS; `http-versions` turns it off"),
     not_supported(CADDY, &["strip_suffix"], "use `rewrite` with a regular expression"),
     not_supported(CADDY, &["fs"], "files are served from `root` on a disk"),
-    not_supported(CADDY, &["replace"], "change responses in the application, or in a WebAssembly `module`"),
     not_supported(CADDY, &["unhealthy_latency"], "set `first-byte-timeout`; `fail-max` counts such failures"),
     needs_nothing(CADDY, &["caddyfile"], "the configuration is KDL: see the page Coming from Caddy of the manual"),
     needs_nothing(CADDY, &["strict_sni_host"], "a request always gets the site of its host"),
@@ -686,7 +671,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     needs_nothing(CADDY, &["default_sni", "fallback_sni"], "clients without SNI get the default site of the listener"),
     not_supported(
         CADDY,
-        &["templates", "push", "intercept", "copy_response", "copy_response_headers"],
+        &["templates", "push", "copy_response", "copy_response_headers"],
         "change responses in the application, or in a WebAssembly `module`",
     ),
     not_supported(
@@ -700,10 +685,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         "use path patterns, and the conditions `method`, `query`, `field`, `missing` and `when` of rules and handlers",
     ),
     not_supported(CADDY, &["error"], "use `respond` with the status, and `error-page`"),
-    not_supported(
-        CADDY,
-        &["filter", "ip_mask", "sampling", "roll_size", "roll_keep", "roll_keep_for"],
-        "rotate logs with logrotate, and send SIGUSR1",
-    ),
+    not_supported(CADDY, &["filter", "ip_mask"], "leave fields out of the `format` of `access-log`"),
+    not_supported(CADDY, &["roll_size", "roll_keep", "roll_keep_for"], "rotate logs with logrotate, and send SIGUSR1"),
     not_supported(CADDY, &["events", "layer4"], "Tailcoat serves HTTP only; no option comes near"),
 ];

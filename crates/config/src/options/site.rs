@@ -570,7 +570,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         known_as: KnownAs {
             nginx: &["access_log", "log_format"],
             apache: &["CustomLog", "LogFormat", "TransferLog", "LogIOTrackTTFB"],
-            caddy: &["log", "format", "output"],
+            caddy: &["log", "format", "output", "sampling"],
             others: &["accesslog.filename"],
         },
         set: OptionSetter::Shared(|shared, values| {

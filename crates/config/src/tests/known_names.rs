@@ -551,6 +551,18 @@ fn notes_say_what_to_do() {
     }
 }
 
+/// A directive that an option knows has no note that it is not supported.
+#[test]
+fn names_of_options_have_no_note_against_them() {
+    for note in foreign::NOTES.iter().filter(|note| matches!(note.answer, foreign::Answer::NotSupported(_))) {
+        for definition in OptionContext::ALL.into_iter().flat_map(OptionContext::options) {
+            let named = definition.known_as.servers().into_iter().filter(|(server, _)| *server == note.server);
+            let mut both = named.flat_map(|(_, names)| names).filter(|name| note.names.contains(name));
+            assert_eq!(both.next(), None, "`{}` and a note of {}", definition.name, note.server);
+        }
+    }
+}
+
 #[test]
 fn a_search_gives_the_best_option_first() {
     let first = |words: &str| lookup::found(words).first().map(|option| option.name);
