@@ -84,6 +84,38 @@ fn rewrites_and_redirects() {
 }
 
 #[test]
+fn rules_for_missing_paths_follow_each_other() {
+    let rules = "rewrite \"*\" \"{path}.html\" missing=on\n\
+         rewrite #\"~^/b[^/]*\\.html$\"# \"/blog/\" missing=on\n\
+         redirect \"/gone.html\" \"/about\" missing=on\n\
+         rewrite \"/loop/b\" \"/loop/a\" missing=on\n\
+         rewrite \"/loop/*\" \"/loop/b\" missing=on";
+    let check = |rules: &str, target: &str, status: &str, content: &str| {
+        let (_directory, server) = server(rules);
+        let answer = RuleTestResponse::of(&server, &format!("GET {target} HTTP/1.1"));
+        assert_eq!(answer.status(), status, "{target}: {}", answer.text);
+        assert!(answer.content().contains(content), "{target}: {}", answer.text);
+    };
+    check(rules, "/about", "200", "about");
+    check(rules, "/bl", "200", "blog");
+    check(rules, "/gone", "302", "");
+    check(rules, "/nothing", "404", "");
+    check(rules, "/loop/b", "404", "");
+    check(&format!("{rules}\nrewrite \"*\" \"/app/\" missing=on"), "/loop/b", "200", "app");
+    // Guards hold for each path on the way.
+    check(&format!("{rules}\ndeny all path=\"/bl.html\""), "/bl", "403", "");
+    check(&format!("{rules}\ndeny all path=\"/blog/*\""), "/bl", "403", "");
+    // At most eight rules apply.
+    let steps = |last: usize| {
+        let step = |number: usize| format!("rewrite \"/{number}\" \"/{}\" missing=on", number + 1);
+        let lines: Vec<String> = (1..last).map(step).collect();
+        format!("{}\nrewrite \"/{last}\" \"/about.html\" missing=on", lines.join("\n"))
+    };
+    check(&steps(8), "/1", "200", "about");
+    check(&steps(9), "/1", "404", "");
+}
+
+#[test]
 fn a_single_entry_for_what_is_no_file() {
     let (_directory, server) = server(
         "response-header \"X-Path\" \"{path}{query}\"\n\

@@ -26,7 +26,7 @@ pub(super) const DOC: &str = "\
     5. `request-header`: header fields for handlers and upstreams.\n\
     6. The handlers: `files`, `forward`, `respond` and others.\n\
     7. `redirect` and `rewrite` with `missing`, if no handler has the path. After a rewrite, the handlers are \
-    tried once more.\n\
+    tried once more, and then the rules that follow.\n\
     8. `response-header`: header fields of all responses, including those of the rules above.\n\
     \n\
     Rules that guard a path (1, 2 and 4) apply to the path the client requested and to the path after a rewrite. \
@@ -325,8 +325,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
               and `!-d`. An upstream of `forward` gets the new path. For a front controller in an upstream, use a \
               `forward` without a path and no rewrite. Scripts of `fastcgi`, `cgi`, `scgi` and `uwsgi` find the \
               original path in `REQUEST_URI`; for their front controller, use `fallback`. Only the first `redirect` \
-              or `rewrite` that matches is applied, so that no loop is possible. A rule with `missing` may still \
-              follow.",
+              or `rewrite` that matches is applied, so that no loop is possible. Rules with `missing` may still \
+              follow: if no handler has the new path either, the next ones apply to that path, at most eight.",
         example: r#"rewrite "*" "/app.html" missing=on"#,
         known_as: KnownAs {
             nginx: &["rewrite", "if", "map", "try_files"],

@@ -181,7 +181,7 @@ async fn ask_routes(
     steps: &mut Vec<ExplainedStep>,
 ) -> (Option<usize>, String, Option<Vec<u8>>) {
     let seen = ruled.map_or(*routed, |(_, passage)| passage.seen(routed));
-    let has_missing = ruled.is_some_and(|(rules, passage)| !passage.is_last() && rules.has_for_missing(&seen));
+    let has_missing = ruled.is_some_and(|(rules, passage)| rules.has_for_missing(passage, &seen));
     let mut next = 0;
     while let Some(index) = site.next_route(&seen, next) {
         steps.extend((next..index).map(|skipped| skipped_route(site, skipped, &seen)));

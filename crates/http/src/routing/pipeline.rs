@@ -316,7 +316,7 @@ impl Site {
             }
             Some((rules, passage)) => {
                 let seen = passage.seen(routed);
-                let has_next = !passage.is_last() && rules.has_for_missing(&seen);
+                let has_next = rules.has_for_missing(passage, &seen);
                 passage.tell_user(routed);
                 self.ask_routes(&Routed { has_next, ..seen }, next_route)
             }

@@ -66,7 +66,7 @@ use self::shared::PathOrigin;
 pub use self::shared::{AllRules, SharedRules, SharedTables};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
-use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
+use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule, Rewrite};
 use crate::handler::{
     Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed, directory_url,
 };
@@ -131,6 +131,9 @@ pub type VerdictFuture = Pin<Box<dyn Future<Output = (CredentialVerdict, usize)>
 /// Maximum number of times that a request may be sent to another path. Rules may rewrite it twice, and each path may
 /// lead to a program. The limit stops a loop with a filter that always leads back.
 const ELSEWHERE_MAX: usize = 3;
+
+/// Maximum number of rules for missing paths that rewrite one request.
+const MISSING_REWRITES_MAX: usize = 8;
 
 /// Value of Retry-After in seconds if too many passwords wait to be verified.
 const RETRY_PASSWORD_AFTER_SECONDS: &str = "2";
@@ -271,25 +274,32 @@ impl Rules {
         passage.is_as_asked() && self.missing.is_empty()
     }
 
-    /// Returns true if a rule applies to this path when all handlers decline.
-    pub fn has_for_missing(&self, routed: &Routed<'_>) -> bool {
-        self.missing.find(routed).is_some()
+    /// Returns true if a rule applies to a request when all handlers decline; `seen` is its form for handlers.
+    pub fn has_for_missing(&self, passage: &Passage, seen: &Routed<'_>) -> bool {
+        self.find_for_missing(passage, seen).is_some()
+    }
+
+    /// The next rule for a request that all handlers declined, with its index.
+    fn find_for_missing(&self, passage: &Passage, seen: &Routed<'_>) -> Option<(usize, &Rewrite)> {
+        let state = passage.state();
+        let may_follow = state.missing_rewrites < MISSING_REWRITES_MAX;
+        may_follow.then(|| self.missing.find_from(seen, state.next_missing)).flatten()
     }
 
     /// Continues with a request that all handlers declined: step 7, and steps 1 to 5 for the new target. Returns `None`
-    /// if no rule applies. Happens at most once for a request.
+    /// if no rule applies. Each rule applies at most once to a request, and none before an earlier one.
     pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
-        if passage.is_last() {
-            return None;
-        }
-        let target = {
+        let (index, target) = {
             let seen = passage.seen(routed);
-            match apply(self.missing.find(&seen)?, &seen) {
+            let (index, rule) = self.find_for_missing(passage, &seen)?;
+            match apply(rule, &seen) {
                 Rewritten::Answer(response) => return Some(RuleDecision::Answer(response)),
-                Rewritten::Target(target) => target,
+                Rewritten::Target(target) => (index, target),
             }
         };
-        passage.state_mut().is_last = true;
+        let state = passage.state_mut();
+        state.missing_rewrites += 1;
+        state.next_missing = index + 1;
         Some(self.enter_target(target, passage, routed))
     }
 

@@ -34,8 +34,10 @@ pub(super) struct PassageState {
     pub(super) unidentified: Vec<String>,
     /// Cookies and other fields of authentication servers for the response.
     pub(super) cookies: Vec<FieldChange>,
-    /// True if all handlers declined and the request was rewritten after that.
-    pub(super) is_last: bool,
+    /// Number of times that all handlers declined and the request was rewritten after that.
+    pub(super) missing_rewrites: usize,
+    /// First rule for missing paths that may still apply.
+    pub(super) next_missing: usize,
     /// True if a local redirect of a script led to the last target.
     pub(super) is_redirected: bool,
     /// True if a handler has changed the request. That handler had already received the edited fields.
@@ -55,7 +57,8 @@ impl PassageState {
             identity: Vec::new(),
             unidentified: Vec::new(),
             cookies: Vec::new(),
-            is_last: false,
+            missing_rewrites: 0,
+            next_missing: 0,
             is_redirected: false,
             is_changed: false,
             head: None,
@@ -97,11 +100,6 @@ impl Passage {
         if !user.is_empty() {
             routed.link.link().set_user(user);
         }
-    }
-
-    /// Returns true if the request is not rewritten any more.
-    pub fn is_last(&self) -> bool {
-        self.state().is_last
     }
 
     /// Returns the request in the form for handlers.

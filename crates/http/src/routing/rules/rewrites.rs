@@ -70,12 +70,17 @@ impl Rewrites {
 
     /// Returns the first rule that matches a request.
     pub(crate) fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
+        self.find_from(routed, 0).map(|(_, rule)| rule)
+    }
+
+    /// Returns the first rule from `from` on that matches a request, with its index.
+    pub(crate) fn find_from(&self, routed: &Routed<'_>, from: usize) -> Option<(usize, &Rewrite)> {
         // `*` of OPTIONS and the target of CONNECT cannot be rewritten.
         if self.rules.is_empty() || !routed.path.starts_with(b"/") {
             return None;
         }
-        let index = self.paths.find(routed.path, 0, |index| fits(&self.rules[index].conditions, routed))?;
-        Some(&self.rules[index])
+        let index = self.paths.find(routed.path, from, |index| fits(&self.rules[index].conditions, routed))?;
+        Some((index, &self.rules[index]))
     }
 }
 
