@@ -172,6 +172,40 @@ fn a_socket_without_permission_has_advice() {
     });
 }
 
+/// Apache's rules after a front controller reject what exists; the application has all other URLs.
+#[test]
+fn what_exists_is_forbidden() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("closed/inner")).unwrap();
+    for name in ["closed/a.txt", "closed/inner/b.php", "open.txt"] {
+        fs::write(directory.path().join(name), "file").unwrap();
+    }
+    let next = FunctionServer::start(|_| response("200 OK", "", "next"));
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{0}\"\n files \"/closed/*\" {{ forbidden }}\n forward \"http://{1}\"\n}}\n",
+        directory.path().display(),
+        next.address
+    ));
+    let check = |method: &str, target: &str, status: &str, content: &str| {
+        let answer = ask(&server, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {target}: {answer}");
+        assert!(answer.ends_with(content), "{method} {target}: {answer}");
+    };
+    for _ in 0..2 {
+        for target in ["/closed/a.txt", "/closed/%61.txt?x", "/closed//a.txt", "/closed/inner", "/closed/inner/"] {
+            check("GET", target, "403", "");
+            check("POST", target, "403", "");
+        }
+        // A script with a path after it.
+        check("GET", "/closed/inner/b.php/c/d", "403", "");
+        check("DELETE", "/closed/", "403", "");
+        check("GET", "/closed/missing", "200", "next");
+        check("GET", "/closed/inner/missing/deep", "200", "next");
+        check("POST", "/closed/missing", "200", "next");
+        check("GET", "/open.txt", "200", "file");
+    }
+}
+
 #[test]
 fn directories_without_an_index() {
     let directory = tempfile::tempdir().unwrap();

@@ -584,6 +584,8 @@ pub struct FilesConfig {
     pub index: Vec<String>,
     /// Rejects directories without an index file: neither the fallback nor the next handler gets their paths.
     pub require_index: bool,
+    /// True if what exists is rejected.
+    pub forbidden: bool,
     /// Lists directories without an index file.
     pub browse: bool,
     /// Entries in a listing; the rest is left out, and the listing says so.
@@ -740,6 +742,7 @@ impl FilesConfig {
             strip_prefix: String::new(),
             index: vec!["index.html".into()],
             require_index: false,
+            forbidden: false,
             browse: false,
             browse_entries_max: 10_000,
             hidden: false,

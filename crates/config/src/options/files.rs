@@ -75,6 +75,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "forbidden",
+        parameters: FLAG,
+        default: "forbidden off",
+        doc: "Rejects files and directories that exist with status 403, with any method. Only missing paths go on to the \
+              next handler, so that an application keeps its URLs while files of the same names stay closed. A path \
+              that continues after a file (`/a.php/b`) is rejected, too. Write it in `files` with the paths, before \
+              other handlers. To reject paths whether they exist or not, use `deny`.",
+        example: r#"forbidden"#,
+        known_as: KnownAs::NONE.apache(&["RewriteRule"]),
+        set: OptionSetter::Files(|files, values| files.forbidden = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "browse",
         parameters: FLAG,
         default: "browse off",

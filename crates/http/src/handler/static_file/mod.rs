@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustix::fs::FileType;
 use wire::http::{ContentCoding, Method, Status};
 
 pub use self::changes::NamedChange;
@@ -104,6 +105,9 @@ impl StaticFile {
     #[inline]
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         let inner = &self.inner;
+        if inner.tree.files.forbidden {
+            return inner.forbid(routed);
+        }
         let is_other = !matches!(routed.request.method(), Method::Get | Method::Head)
             || (routed.query.is_some() && routed.has_next && !inner.tree.files.ignore_query);
         if is_other {
@@ -304,6 +308,24 @@ impl StaticFileInner {
         other_method(routed)
     }
 
+    /// Rejects what exists; the next handler gets the rest.
+    #[cold]
+    fn forbid(self: &Rc<Self>, routed: &Routed<'_>) -> HandlerOutcome {
+        let (inner, request, has_next) = (Rc::clone(self), OwnedRequest::new(routed), routed.has_next);
+        HandlerOutcome::Wait(Box::pin(async move {
+            let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
+            let path = inner.path_in_tree(routed.path).unwrap_or_default();
+            let rejection = match inner.open_root(routed.host, routed.now).await {
+                Ok(root) => inner.tree.reject_existing(&root, path).await,
+                Err(error) => error.into(),
+            };
+            match rejection {
+                FileRejection::NotFound => reject(&routed, rejection),
+                _ => HandlerOutcome::Ready(rejected(&routed, rejection)),
+            }
+        }))
+    }
+
     async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> LateOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let path = self.path_in_tree(routed.path).unwrap_or_default();
@@ -478,6 +500,22 @@ fn rejection_of_hidden(root: &OpenedRoot, part: &[u8], access: DiskAccess) -> Op
         Err(OpenError::Exhausted) => Some(FileRejection::Unavailable),
         Ok(_) | Err(_) => Some(FileRejection::Hidden),
     }
+}
+
+/// Reason to reject a path if it exists, or if a part of it is a file. [`FileRejection::NotFound`] if neither is true.
+/// Looks at the disk as long as that takes.
+fn rejection_of_existing(root: &OpenedRoot, path: &[u8]) -> FileRejection {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    for end in memchr::memchr_iter(b'/', path).chain([path.len()]) {
+        match root.root.find(&path[..end], DiskAccess::Blocking) {
+            Ok((_, status)) if end < path.len() && status.kind == FileType::Directory => {}
+            Err(OpenError::NotFound) => return FileRejection::NotFound,
+            Err(OpenError::Exhausted | OpenError::WouldBlock) => return FileRejection::Unavailable,
+            Ok(_) | Err(_) => return FileRejection::Forbidden,
+        }
+    }
+    FileRejection::NotFound
 }
 
 /// Handles methods other than GET and HEAD: the next handler gets them, or the client gets an error.

@@ -7,8 +7,8 @@ use super::browse::ListingsInProgress;
 use super::content_type::content_type;
 use super::in_progress::{Demand, InProgress};
 use super::load::{FileLoadError, FileRejection, FoundFile};
-use super::rejection_of_hidden;
 use super::roots::{OpenedRoot, SharedRoots};
+use super::{rejection_of_existing, rejection_of_hidden};
 use crate::config::{FilesConfig, Precedence, Runners};
 use crate::handler::Now;
 use crate::object_cache::{Blocking, DiskAccess, ObjectStore, RETRY_AFTER_MS, RootId};
@@ -109,6 +109,13 @@ impl FileTree {
         let (root, part) = (Arc::clone(root), Box::<[u8]>::from(part));
         let rejection = Blocking::spawn(move || rejection_of_hidden(&root, &part, DiskAccess::Blocking)).await;
         rejection.ok().flatten().unwrap_or(FileRejection::Unavailable)
+    }
+
+    /// Reason to reject a path if it exists, waiting for disks.
+    pub(super) async fn reject_existing(&self, root: &Arc<OpenedRoot>, path: &[u8]) -> FileRejection {
+        let (root, path) = (Arc::clone(root), Box::<[u8]>::from(path));
+        let rejection = Blocking::spawn(move || rejection_of_existing(&root, &path)).await;
+        rejection.unwrap_or(FileRejection::Unavailable)
     }
 
     /// Loads a path on the blocking pool, again and again while its file is being written. `None` if no request wants
