@@ -24,6 +24,12 @@ pub(super) fn scripts(text: &str, roots: &BTreeSet<String>) -> Result<(), Box<dy
                 let examples = grid::examples(expression).into_iter().filter(|_| expression.starts_with('/'));
                 names.extend(examples.map(|name| name.trim_start_matches('/').to_owned()));
             }
+            // Directories in which files are looked for first.
+            ["RewriteCond", subject, "-f", ..] => {
+                let inner =
+                    subject.strip_prefix("%{DOCUMENT_ROOT}/").and_then(|rest| rest.strip_suffix("%{REQUEST_URI}"));
+                names.extend(inner.map(|directory| format!("{}/page.html", directory.trim_end_matches('/'))));
+            }
             _ => {}
         }
     }

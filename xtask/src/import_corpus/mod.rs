@@ -6,6 +6,7 @@
 
 mod applications;
 mod grid;
+mod programs;
 mod stub;
 mod world;
 

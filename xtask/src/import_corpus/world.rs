@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{CorpusOptions, Original, applications, stub};
+use super::{CorpusOptions, Original, applications, programs, stub};
 
 /// Names of files that each directory of a site gets.
 const FILES: [&str; 30] = [
@@ -112,7 +112,8 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     certificates(&words)?;
     passwords(&all)?;
     let roots = roots(&words);
-    for root in &roots {
+    let files = if kind == Original::Apache { programs::alias_files(&all) } else { BTreeSet::new() };
+    for root in roots.iter().filter(|root| !files.contains(*root)) {
         fill(Path::new(root))?;
     }
     if kind == Original::Apache && is_of_directory(file) {
@@ -124,7 +125,8 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
         }
     }
     if kind == Original::Apache {
-        applications::scripts(&all, &roots)?;
+        applications::scripts(&all, &roots.difference(&files).cloned().collect())?;
+        programs::write(&all, &files)?;
     }
     if kind == Original::Apache && runs_scripts(file, &text) {
         // PHP may run inside Apache, which here asks PHP-FPM.
@@ -245,7 +247,9 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
                 "authz_user",
                 "authn_core",
                 "authn_file",
+                "authz_groupfile",
                 "auth_basic",
+                "auth_digest",
                 "access_compat",
                 "alias",
                 "rewrite",
@@ -393,7 +397,8 @@ pub(super) fn words(text: &str) -> Vec<(String, String)> {
         }
         let mut before = String::new();
         for word in line.split([' ', '\t', ';', '{', '}', '"', '\'', '>']).filter(|word| !word.is_empty()) {
-            if word.starts_with('#') {
+            // A comment, or the end of a section.
+            if word.starts_with('#') || word.starts_with("</") {
                 break;
             }
             words.push((before, word.trim_start_matches('<').to_owned()));
