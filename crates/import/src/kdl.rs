@@ -108,6 +108,14 @@ impl KdlNode {
         self.values.last().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
     }
 
+    /// With another text as its first value.
+    pub(super) fn with_first_value(mut self, text: &str) -> Self {
+        if let Some(value) = self.values.first_mut() {
+            *value = ImportedValue::Text(text.to_owned());
+        }
+        self
+    }
+
     /// With what is made of its last value.
     pub(super) fn with_last_value(mut self, make: impl FnOnce(&str) -> String) -> Self {
         if let Some(ImportedValue::Text(value) | ImportedValue::Word(value)) = self.values.last_mut() {
@@ -119,6 +127,11 @@ impl KdlNode {
     /// Returns `true` if its first value is this text.
     pub(super) fn is_for(&self, text: &str) -> bool {
         matches!(self.values.first(), Some(ImportedValue::Text(value)) if value == text)
+    }
+
+    /// The line with another name, and one more text after its values.
+    pub(super) fn with_name(&self, name: &'static str, text: &str) -> Self {
+        Self { name, ..self.clone() }.text(text)
     }
 
     pub(super) fn has_properties(&self) -> bool {

@@ -1,29 +1,37 @@
-//! Expressions with negative look-ahead, which expressions here lack, in the form without it.
+//! Expressions with negative look-ahead and lookbehind, which expressions here lack, in the form without them.
 //!
 //! `/\.(?!well-known)` matches the same paths as `/\.(?:$|[^w]|w(?:$|[^e]|e…))`. That is possible where only fixed texts
-//! are looked for, and where nothing else must match after it.
+//! are looked for. Nothing else may have to match after it, except letters of one class up to the end. Lookbehind must
+//! begin the expression or one of its branches.
 
 use std::collections::BTreeMap;
 
 /// Most bytes of the texts that are looked for; the result has some ten times as many.
 const TEXTS_BYTES_MAX: usize = 400;
 
-/// The expression without look-ahead; `None` if it cannot be written so. Expressions without look-ahead stay.
+/// The expression without look-ahead and lookbehind; `None` if it cannot be written so. Others stay.
 pub(crate) fn without(expression: &str) -> Option<String> {
+    let expression = &without_look_behind(expression)?;
     let mut result = String::new();
-    let mut rest = expression;
-    while let Some(start) = find(rest) {
+    let mut rest = expression.as_str();
+    while let Some(start) = find(rest, "(?!") {
         result.push_str(&rest[..start]);
         let inner = &rest[start + "(?!".len()..];
         let end = end_of_group(inner)?;
         let after = &inner[end + 1..];
+        if let Some((class, is_optional, tail)) = class_to_end(after) {
+            let others = other_than(&texts(&inner[..end])?, class, &format!("[^{class}]*$"));
+            result.push_str(&if is_optional { others } else { others.replacen(r"\z|", "", 1) });
+            rest = tail;
+            continue;
+        }
         // One more letter, or any number of them.
         let letter = after.strip_prefix('.').filter(|rest| rest.is_empty() || rest.starts_with(['|', ')']));
         let tail = letter.or(after.strip_prefix(".*")).unwrap_or(after);
         if !(tail.is_empty() || tail.starts_with(['|', ')']) || (after != tail && tail == "$")) {
             return None;
         }
-        let others = other_than(&texts(&inner[..end])?);
+        let others = other_than(&texts(&inner[..end])?, "", "");
         result.push_str(&if letter.is_some() { others.replacen(r"\z|", "", 1) } else { others });
         rest = letter.unwrap_or(after);
     }
@@ -31,13 +39,54 @@ pub(crate) fn without(expression: &str) -> Option<String> {
     Some(result)
 }
 
-/// Start of the first look-ahead that is no literal text.
-fn find(expression: &str) -> Option<usize> {
+/// The class of letters of which the rest of a branch consists, whether there may be none, and what follows the branch.
+/// Within a name, what a slash begins is the rest of a path.
+fn class_to_end(after: &str) -> Option<(&str, bool, &str)> {
+    let (class, rest) = after.strip_prefix("[^")?.split_once(']')?;
+    let is_plain = class.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"./_".contains(&byte));
+    let (is_optional, rest) = match rest.strip_prefix('*') {
+        Some(rest) => (true, rest),
+        None => (false, rest.strip_prefix('+')?),
+    };
+    let tail = rest.strip_prefix('$')?;
+    (is_plain && (tail.is_empty() || tail.starts_with(['|', ')']))).then_some((class, is_optional, tail))
+}
+
+/// The expression without lookbehind: `(?<!ab)c` is `(?:^|[^b]|(?:^|[^a])b)c`.
+fn without_look_behind(expression: &str) -> Option<String> {
+    let mut result = String::new();
+    let mut rest = expression;
+    while let Some(start) = find(rest, "(?<!") {
+        result.push_str(&rest[..start]);
+        let before = result.strip_prefix("(?i)").unwrap_or(&result);
+        let before = before.trim_end_matches("(?:").trim_end_matches('(');
+        if !(before.is_empty() || before.ends_with('|')) {
+            return None;
+        }
+        let inner = &rest[start + "(?<!".len()..];
+        let end = end_of_group(inner)?;
+        let [text] = texts(&inner[..end])?.try_into().ok()?;
+        let letters: Vec<char> = text.chars().rev().collect();
+        let mut alternatives = Vec::new();
+        let mut known = String::new();
+        for letter in letters {
+            alternatives.push(format!("(?:^|[^{}]){known}", in_class(&letter)));
+            known.insert_str(0, &regex::escape(&letter.to_string()));
+        }
+        result.push_str(&format!("(?:{})", alternatives.join("|")));
+        rest = &inner[end + 1..];
+    }
+    result.push_str(rest);
+    Some(result)
+}
+
+/// Start of the first group with this beginning that is no literal text.
+fn find(expression: &str, beginning: &str) -> Option<usize> {
     let mut is_escaped = false;
     expression.char_indices().find_map(|(at, character)| {
         let is_literal = std::mem::take(&mut is_escaped);
         is_escaped = character == '\\' && !is_literal;
-        (!is_literal && expression[at..].starts_with("(?!")).then_some(at)
+        (!is_literal && expression[at..].starts_with(beginning)).then_some(at)
     })
 }
 
@@ -78,8 +127,17 @@ fn texts(inner: &str) -> Option<Vec<String>> {
         .then_some(all)
 }
 
-/// An expression for all that does not begin with one of these texts.
-fn other_than(texts: &[String]) -> String {
+/// A letter in a class of letters.
+fn in_class(letter: &char) -> String {
+    match letter {
+        '\\' | ']' | '[' | '^' | '-' | '&' | '~' => format!("\\{letter}"),
+        letter => letter.to_string(),
+    }
+}
+
+/// An expression for all that does not begin with one of these texts. Of a letter that differs, none is in `excluded`,
+/// and `tail` must match after it.
+fn other_than(texts: &[String], excluded: &str, tail: &str) -> String {
     let mut by_first: BTreeMap<char, Vec<String>> = BTreeMap::new();
     for text in texts {
         let mut characters = text.chars();
@@ -87,16 +145,14 @@ fn other_than(texts: &[String]) -> String {
             by_first.entry(first).or_default().push(characters.as_str().to_owned());
         }
     }
-    let in_class = |letter: &char| match letter {
-        '\\' | ']' | '[' | '^' | '-' | '&' | '~' => format!("\\{letter}"),
-        letter => letter.to_string(),
-    };
     let class: String = by_first.keys().map(in_class).collect();
-    let mut alternatives = vec![r"\z".to_owned(), format!("[^{class}]")];
+    let mut alternatives = vec![r"\z".to_owned(), format!("[^{class}{excluded}]{tail}")];
     for (first, rest) in &by_first {
         // All that continues a whole text begins with it.
-        if !rest.iter().any(String::is_empty) {
-            alternatives.push(format!("{}{}", regex::escape(&first.to_string()), other_than(rest)));
+        let is_possible = !rest.iter().any(String::is_empty) && !excluded.contains(*first);
+        if is_possible {
+            let first = regex::escape(&first.to_string());
+            alternatives.push(format!("{first}{}", other_than(rest, excluded, tail)));
         }
     }
     format!("(?:{})", alternatives.join("|"))
@@ -126,6 +182,9 @@ mod tests {
         check(r"^/(?!admin|api)", &["/", "/a", "/adm", "/x"], &["/admin", "/api/x"]);
         check(r"\.inc$|^(\.(?!well-known).*|Root)", &["a.inc", ".git", "Root"], &[".well-known"]);
         check(r"a\(?!b", &["a(!b"], &["a!c"]);
+        check(r"/(?!oidc)[^./]+$", &["/a", "/x/oid", "/oixc"], &["/", "/oidc", "/a.b", "/oidcx"]);
+        check(r"\.(?!css|js)[^./]*$", &["a.", "a.cs", "a.j", "b.png"], &["a.css", "a.jsx", "a.png/b"]);
+        check(r"(?i)((\.ini|(?<!robots)\.txt))", &["a.ini", ".txt", "bots.TXT"], &["robots.txt", "x/Robots.txt"]);
     }
 
     #[test]
@@ -135,5 +194,7 @@ mod tests {
         check(r"^/(?!v[12])");
         check(r"^/(?!a");
         check(r"^/(?!)");
+        check(r"a(?<!b)c");
+        check(r"(?<!a|b)c");
     }
 }

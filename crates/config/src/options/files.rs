@@ -144,7 +144,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               handlers after them. Access rules for the file's own path hold, too. `off` turns it off for a part of \
               a site.",
         example: r#"extensions "html""#,
-        known_as: KnownAs::NONE.nginx(&["try_files"]).caddy(&["try_files"]),
+        known_as: KnownAs::NONE.nginx(&["try_files"]).apache(&["MultiViews"]).caddy(&["try_files"]),
         set: OptionSetter::Files(|files, values| {
             files.extensions = values.texts("extension").into_iter().filter(|extension| extension != "off").collect();
         }),

@@ -2,12 +2,12 @@
 
 use super::environment;
 use super::expression::{self, ApacheCondition, ApacheEnvironment, ExpressionScope};
-use super::section::ApacheSection;
+use super::section::{self, ApacheSection, Mount};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
-use crate::pattern::quoted;
+use crate::pattern::{ForeignPattern, quoted};
 
 /// Clients that may request the paths of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +80,14 @@ pub(super) fn of_all(block: &[Directive], scope: ExpressionScope<'_>) -> Result<
 /// Access rules of all sections. The last one that Apache merges has the first line, which counts.
 pub(super) fn translate(
     sections: &[ApacheSection<'_>],
-    blocks: &[&[Directive]],
+    (blocks, mounts): (&[&[Directive]], &[Mount]),
     has_tls: bool,
     parts: &mut SiteParts,
     notes: &mut Notes,
 ) {
     let mut lines = Vec::new();
+    // Directories, each with the length of its alias: those of an alias are no part of the directories around it.
+    let mut directories: Vec<(usize, Stated<'_>)> = Vec::new();
     for (index, section) in sections.iter().enumerate().rev() {
         let patterns = match &section.patterns {
             Ok(patterns) => patterns,
@@ -108,6 +110,12 @@ pub(super) fn translate(
                 continue;
             }
         };
+        if rule.access == Access::Denied && !rule.needs_password && is_of_other_names(section.directive, blocks) {
+            // Guards take a directory for a file without an extension.
+            let nodes = for_each(patterns, |pattern| on_path("respond", pattern).word(403));
+            parts.handlers.extend(nodes);
+            continue;
+        }
         let file = || setting(section, sections, "authuserfile");
         if rule.needs_password && file().is_none() {
             parts.close(section.directive, patterns, "there is no `AuthUserFile`", notes);
@@ -126,14 +134,60 @@ pub(super) fn translate(
             continue;
         }
         let realm = setting(section, sections, "authname").map_or("Restricted", Directive::first);
-        lines.push(Stated { patterns, rule, file: file().map(Directive::first), realm });
+        let stated = Stated { patterns, rule, file: file().map(Directive::first), realm };
+        if !section.is_of_directory() {
+            lines.push(stated);
+            continue;
+        }
+        let of_one_alias = |one: &ForeignPattern, other: &ForeignPattern| {
+            section::alias_length(one, mounts) == section::alias_length(other, mounts)
+        };
+        for patterns in patterns.chunk_by(of_one_alias) {
+            let length = section::alias_length(&patterns[0], mounts);
+            directories.push((length, Stated { patterns, ..stated.clone() }));
+        }
     }
+    directories.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
+    lines.extend(directories.into_iter().map(|(_, stated)| stated));
     write(&lines, parts);
 }
 
+/// Returns `true` for a section of all names except some, in a site whose files are its own.
+fn is_of_other_names(section: &Directive, blocks: &[&[Directive]]) -> bool {
+    let text = section.first();
+    let is_class = text.contains("(?!") && (text.contains("]*$") || text.contains("]+$"));
+    section.name.eq_ignore_ascii_case("filesmatch")
+        && is_class
+        && !blocks.iter().any(|block| block.iter().any(forwards))
+}
+
+/// Makes access rules of the handlers that reject names, if a rewrite may hide the requested path from them.
+pub(super) fn keep_names(parts: &mut SiteParts) {
+    if !parts.redirects.iter().any(|node| node.name() == "rewrite" && !node.has_property("missing")) {
+        return;
+    }
+    let is_of_names =
+        |node: &KdlNode| node.name() == "respond" && node.first_value().starts_with('~') && node.last_value() == "403";
+    let (names, handlers) = std::mem::take(&mut parts.handlers).into_iter().partition(is_of_names);
+    parts.handlers = handlers;
+    let names: Vec<KdlNode> = names;
+    parts.rejections.extend(
+        names.iter().map(|node| with_path(KdlNode::new("deny").word("all"), Some(node.first_value().to_owned()))),
+    );
+}
+
+/// Returns `true` if a directive sends requests to other servers, which may read their paths in another way.
+fn forwards(directive: &Directive) -> bool {
+    let name = directive.name.to_ascii_lowercase();
+    name.starts_with("proxypass")
+        || (name == "rewriterule" && directive.argument(2).contains(['P', 'p']))
+        || directive.children().iter().any(forwards)
+}
+
 /// An access rule with its paths.
+#[derive(Clone)]
 struct Stated<'a> {
-    patterns: &'a [crate::pattern::ForeignPattern],
+    patterns: &'a [ForeignPattern],
     rule: Rule,
     file: Option<&'a str>,
     realm: &'a str,
@@ -193,13 +247,8 @@ fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
 /// A directive of the section, or of the nearest one around that Apache merges before it.
 fn setting<'a>(section: &ApacheSection<'a>, all: &[ApacheSection<'a>], name: &str) -> Option<&'a Directive> {
     let of = |block: &'a [Directive]| block.iter().rfind(|directive| directive.name.eq_ignore_ascii_case(name));
-    of(section.block).or_else(|| {
-        let covers = |other: &&ApacheSection<'a>| match (&other.patterns, &section.patterns) {
-            (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
-            _ => false,
-        };
-        all.iter().rev().filter(covers).find_map(|other| of(other.block))
-    })
+    of(section.block)
+        .or_else(|| all.iter().rev().filter(|other| other.covers(section)).find_map(|other| of(other.block)))
 }
 
 /// `Limit`, `LimitExcept` and `AllowMethods`.
@@ -255,11 +304,7 @@ fn merged<'a>(
         return Err((merging, "rules of sections replace each other".to_owned()));
     }
     let (old, new) = (old_rule(section.block, scope)?, required(section.block, true, scope)?);
-    let covers = |outer: &&ApacheSection<'a>| match (&outer.patterns, &section.patterns) {
-        (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
-        _ => false,
-    };
-    let mut around = before.iter().rev().filter(covers).map(|outer| outer.block);
+    let mut around = before.iter().rev().filter(|outer| outer.covers(section)).map(|outer| outer.block);
     let (old, new) = match (old, new) {
         (None, None) => return Ok(None),
         (Some(old), None) => (Some(old), around.find_map(|block| required(block, true, scope).ok()?)),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::alias::AliasContext;
 use super::expression::ExpressionScope;
 use super::known::{is_known, is_needless};
 use super::overrides::Overrides;
@@ -9,7 +10,7 @@ use super::proxy::{self, ProxyOptions};
 use super::redirects::redirect;
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, conditional, environment, fields};
+use super::{access, alias, conditional, environment, fields};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -44,6 +45,10 @@ pub(super) fn translate(directives: &[Directive], of_directory: Option<&Path>, n
         let blocks = vec![directives, host.children()];
         let site = HostSource { host: Some(host), blocks, directory: None, overrides: &none };
         let overrides = site.overrides();
+        if host.arguments.iter().all(|address| site.of_all_ports(address, false).is_empty()) {
+            notes.left(host, "other hosts have all ports");
+            continue;
+        }
         sites.push(HostSource { overrides: &overrides, ..site }.translate(notes));
     }
     nodes.extend(upstreams);
@@ -84,6 +89,8 @@ struct Place<'a> {
     scope: ExpressionScope<'a>,
     /// True if `ExpiresActive` is on.
     is_expiring: bool,
+    /// True if `cgi-script` runs programs there.
+    runs_programs: bool,
 }
 
 struct HostSource<'a> {
@@ -134,11 +141,12 @@ impl<'a> HostSource<'a> {
         {
             let mut all = section::of_host(&blocks, &mounts);
             all.insert(0, ApacheSection::of_site(first, self.blocks[0]));
-            access::translate(&all, &self.blocks, has_tls, &mut parts, notes);
+            access::translate(&all, (&self.blocks, &mounts), has_tls, &mut parts, notes);
         } else {
-            access::translate(&sections, &self.blocks, has_tls, &mut parts, notes);
+            access::translate(&sections, (&self.blocks, &mounts), has_tls, &mut parts, notes);
         }
-        for directive in self.all("alias").chain(self.all("scriptalias")).filter(|alias| alias.arguments.len() < 2) {
+        let is_short = |alias: &&Directive| alias.arguments.len() < 2;
+        for directive in self.all("alias").chain(self.all("scriptalias")).filter(is_short) {
             parts.close(directive, &[], "an alias needs a path and a directory", notes);
         }
         self.content(&root, &mounts, &sections, has_tls, &mut parts, notes);
@@ -166,7 +174,7 @@ impl<'a> HostSource<'a> {
 
     fn listen(&self, has_tls: bool, parts: &mut SiteParts) {
         let addresses: Vec<String> = match self.host {
-            Some(host) => host.arguments.clone(),
+            Some(host) => host.arguments.iter().flat_map(|address| self.of_all_ports(address, has_tls)).collect(),
             None => self.all("listen").map(|directive| directive.first().to_owned()).collect(),
         };
         for address in addresses {
@@ -186,6 +194,32 @@ impl<'a> HostSource<'a> {
                 parts.options.push(node);
             }
         }
+    }
+
+    /// An address of a host with each port that it gets: with `*`, those at which no other host listens.
+    fn of_all_ports(&self, address: &str, has_tls: bool) -> Vec<String> {
+        let is_port = |port: &str| port.parse::<u16>().is_ok();
+        let port_of = |address: &str| {
+            let port = address.rsplit_once(':').map_or(address, |(_, port)| port);
+            Some(port.to_owned()).filter(|port| is_port(port))
+        };
+        let is_ip = |address: &str| address.starts_with('[') || address.parse::<std::net::IpAddr>().is_ok();
+        let host = match address.rsplit_once(':') {
+            Some((host, "*")) => host,
+            None if !is_port(address) => address,
+            _ => return vec![address.to_owned()],
+        };
+        let main = self.blocks[0];
+        let others = main.iter().filter(|child| is(child, "virtualhost")).flat_map(|child| &child.arguments);
+        let others = others.filter(|other| !is_ip(host) || other.starts_with(host));
+        let taken: Vec<String> = others.filter_map(|other| port_of(other)).collect();
+        let mut ports: Vec<String> =
+            main.iter().filter(|child| is(child, "listen")).filter_map(|child| port_of(child.first())).collect();
+        if ports.is_empty() {
+            ports.push(if has_tls { "443" } else { "80" }.to_owned());
+        }
+        ports.retain(|port| !taken.contains(port));
+        ports.iter().map(|port| format!("{host}:{port}")).collect()
     }
 
     fn tls(&self, has_tls: bool, parts: &mut SiteParts, notes: &mut Notes) {
@@ -239,15 +273,17 @@ impl<'a> HostSource<'a> {
 
     /// Directories of the site: its aliases, and its root.
     fn mounts(&self, root: &str) -> Vec<Mount> {
-        let aliases = self.all("alias").chain(self.all("scriptalias")).filter(|alias| alias.arguments.len() >= 2);
-        let mut mounts: Vec<Mount> = aliases
+        let mut mounts: Vec<Mount> = self
+            .aliases()
             .map(|directive| Mount {
                 prefix: directive.first().trim_end_matches('/').to_owned(),
                 directory: directive.argument(1).trim_end_matches('/').to_owned(),
+                is_file: alias::leads_to_file(directive, &self.blocks),
             })
             .collect();
         if !root.is_empty() {
-            mounts.push(Mount { prefix: String::new(), directory: root.trim_end_matches('/').to_owned() });
+            let directory = root.trim_end_matches('/').to_owned();
+            mounts.push(Mount { prefix: String::new(), directory, is_file: false });
         }
         mounts
     }
@@ -292,7 +328,10 @@ impl<'a> HostSource<'a> {
         // Rules of a directory replace those of the directories around it.
         let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
         let inner: Vec<String> = sections.iter().filter(rewrites).filter_map(|section| section.base.clone()).collect();
-        let scope = RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host, inner: &inner };
+        let names_of_index = self.indexes(sections);
+        let index = names_of_index.first().map_or("index.html", String::as_str);
+        let scope =
+            RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host, inner: &inner, root, index };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
             && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
@@ -301,12 +340,15 @@ impl<'a> HostSource<'a> {
         }
         let found = rewrite::translate(own, &scope, parts, notes);
         let (mut takes_directories, mut keeps_files) = (found.takes_directories, found.keeps_files);
+        let mut keeps_base = found.keeps_base;
         fallback = found.fallback.or(fallback);
         for section in sections {
             let scope = RewriteScope { base: section.base.as_deref(), ..scope };
             let found = rewrite::translate(section.block, &scope, parts, notes);
             takes_directories |= found.takes_directories;
+            keeps_base |= found.keeps_base;
             keeps_files |= found.keeps_files;
+            found.join_rules(parts);
             fallback = found.fallback.or(fallback);
         }
         let resource =
@@ -314,9 +356,30 @@ impl<'a> HostSource<'a> {
         let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
         let resource = resource.next();
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
-        let indexes = if takes_directories { Vec::new() } else { self.indexes(sections) };
-        self.aliases(mounts, parts, notes);
+        Self::fallbacks(sections, parts);
+        let indexes = self.indexes(sections);
+        if takes_directories && keeps_base {
+            parts.handlers.push(KdlNode::with("files", "/").block(vec![index_node(&indexes)]));
+        }
+        parts.handlers.extend(index_of_others(&indexes, parts));
+        let indexes = if takes_directories { Vec::new() } else { indexes };
+        let is_forwarded = parts.last.is_some() || self.all("proxypass").any(|pass| pass.first() == "/");
+        let context = AliasContext { mounts, sections, indexes: &indexes, is_forwarded };
+        for (mount, alias) in mounts.iter().zip(self.aliases()) {
+            context.translate(mount, alias, parts);
+        }
+        for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
+            let pattern = expression(directive.first()).map(ForeignPattern::Expression);
+            let patterns: Vec<ForeignPattern> = pattern.into_iter().collect();
+            parts.close(directive, &patterns, "an alias is a prefix", notes);
+        }
+        let is_led_below =
+            mounts.iter().any(|mount| !mount.prefix.is_empty() && alias::leads_below(&mount.prefix, parts));
+        if let Some(path) = fallback.take_if(|_| is_led_below) {
+            parts.redirects.push(KdlNode::with("rewrite", "*").text(path).word_property("missing", "on"));
+        }
         self.upstreams(root, sections, parts, notes);
+        parts.handlers.extend(context.programs_of_root());
         if let Some(directive) = inner_scripts {
             let why = "PHP runs inside Apache; start PHP-FPM, and set its socket in `fastcgi`";
             notes.left(directive, why);
@@ -328,29 +391,36 @@ impl<'a> HostSource<'a> {
             let index = proxy::script_index(&indexes);
             parts.handlers.push(node.block(index.into_iter().chain(fallback).collect()));
         }
+        let missing = parts.redirects.iter().rfind(|node| node.has_property("missing") && node.is_for("*"));
+        let front = fallback.clone().or(missing.map(|node| node.last_value().to_owned()));
         let script = fallback.clone().filter(|path| path.ends_with(".php") && has_scripts);
         for section in sections {
             if let Ok(patterns) = &section.patterns {
                 for directive in section.block {
                     if directive.first() == "cgi-script" && self.runs_programs(patterns) {
                         notes.needless(directive, "`ScriptAlias` runs them");
+                    } else if directive.first() == "cgi-script" && alias::runs_programs(section, sections) {
+                        notes.needless(directive, "`cgi` runs them");
                     } else if is(directive, "sethandler") {
-                        proxy::handler(directive, patterns, (root, &indexes, script.as_deref()), parts, notes);
+                        let place = (root, indexes.as_slice(), script.as_deref());
+                        context.handler(directive, patterns, place, parts, notes);
                     }
                 }
             }
         }
         // Missing scripts have a handler, so they do not lead to a `FallbackResource`.
         let is_of_scripts = |node: &KdlNode| node.name() == "fastcgi" && node.is_for("*.php");
-        if let Some(at) = parts.handlers.iter().rposition(is_of_scripts).filter(|_| resource.is_some()) {
+        let has_fallback = resource.is_some() && !is_led_below;
+        if let Some(at) = parts.handlers.iter().rposition(is_of_scripts).filter(|_| has_fallback) {
             parts.handlers.insert(at + 1, KdlNode::with("respond", "*.php").word(404));
         }
-        self.scripts_of_aliases(mounts, sections, &indexes, parts);
+        context.scripts(parts);
+        context.passed_scripts(parts);
         if let Some(path) = fallback.filter(|_| script.is_none()) {
             parts.set_file_option(KdlNode::with("fallback", path));
         }
         if !root.is_empty() && (parts.last.is_none() || keeps_files) {
-            parts.set_file_option(indexes.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+            parts.set_file_option(index_node(&indexes));
         }
         if parts.last.is_some() && !keeps_files {
             // All paths are forwarded: the root has no files.
@@ -359,8 +429,8 @@ impl<'a> HostSource<'a> {
         let is_expiring = blocks().chain(sections.iter().map(|section| section.block)).any(fields::is_expiring);
         for block in blocks() {
             let environment = environment::of_blocks(&self.blocks, sections, block, has_tls);
-            let place =
-                Place { paths: &[], scope: ExpressionScope { has_tls, environment: &environment }, is_expiring };
+            let scope = ExpressionScope { has_tls, environment: &environment };
+            let place = Place { paths: &[], scope, is_expiring, runs_programs: false };
             for directive in block {
                 if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
                     parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
@@ -375,12 +445,23 @@ impl<'a> HostSource<'a> {
                     for directive in section.block.iter().filter(|directive| is_tls_guard(directive)) {
                         parts.close(directive, patterns, "certificates of clients are checked for whole sites", notes);
                     }
+                    let of_index = self.index_paths(section, &context);
+                    let patterns = [patterns.as_slice(), &of_index].concat();
                     let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
                     let environment = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
                     let scope = ExpressionScope { has_tls, environment: &environment };
-                    let place = Place { paths: patterns, scope, is_expiring };
+                    let runs_programs = alias::runs_programs(section, sections);
+                    let place = Place { paths: patterns, scope, is_expiring, runs_programs };
+                    let from = parts.fields.len();
                     section.block.iter().for_each(|directive| self.setting(directive, place, parts, notes));
                     conditional::translate(section.block, patterns, scope, parts, notes);
+                    if is_of_files(section.directive)
+                        && front.as_ref().is_some_and(|path| !patterns.iter().any(|one| one.fits(path)))
+                    {
+                        // Missing files are those of the front controller, which has another name.
+                        let own = parts.fields[from..].iter_mut().filter(|node| node.name() == "response-header");
+                        own.for_each(|node| node.add_condition("response.header.etag"));
+                    }
                 }
                 Err(why) if section.block.iter().any(is_tls_guard) => {
                     parts.close(section.directive, &[], why.clone(), notes);
@@ -397,6 +478,7 @@ impl<'a> HostSource<'a> {
         if sections.iter().any(|section| section.block.iter().any(is_off)) {
             fields::keep_expires_of_files(parts);
         }
+        access::keep_names(parts);
         // A redirect to the path without its slash would lead there and back.
         if parts.redirects.iter().any(|node| node.name() == "redirect" && node.has_property("missing")) {
             parts.set_file_option(KdlNode::new("require-index"));
@@ -451,60 +533,37 @@ impl<'a> HostSource<'a> {
         }
     }
 
-    /// Scripts and index files below aliases.
-    fn scripts_of_aliases(
-        &self,
-        mounts: &[Mount],
-        sections: &[ApacheSection<'_>],
-        indexes: &[String],
-        parts: &mut SiteParts,
-    ) {
-        let of_scripts = parts.handlers.iter().find(|node| node.name() == "fastcgi" && node.is_for("*.php"));
-        let Some(upstream) = of_scripts.map(|node| node.last_value().to_owned()) else { return };
-        for mount in mounts.iter().filter(|mount| !mount.prefix.is_empty()) {
-            let pattern = format!("{}/*", mount.prefix);
-            let is_own = |node: &KdlNode, name: &str| node.name() == name && node.is_for(&pattern);
-            let Some(at) = parts.handlers.iter().position(|node| is_own(node, "files")) else { continue };
-            let own = ForeignPattern::Prefix(format!("{}/", mount.prefix));
-            let of_mount = sections
-                .iter()
-                .filter(|section| section.patterns.as_deref().is_ok_and(|patterns| patterns.contains(&own)))
-                .flat_map(|section| section.block)
-                .rfind(|child| is(child, "directoryindex"));
-            let names = of_mount.map_or(indexes, |directive| directive.arguments.as_slice());
-            let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
-            parts.handlers[at].children.push(index);
-            let node = KdlNode::with("fastcgi", format!(r"~^{}/.*\.php$", regex::escape(&mount.prefix)));
-            let node = node.text(&upstream).property("root", &mount.directory);
-            let lines = vec![KdlNode::with("strip-prefix", &mount.prefix)];
-            let lines = lines.into_iter().chain(proxy::script_index(names)).collect();
-            // The files come first, and a missing script last.
-            parts.handlers.insert(at + 1, node.block(lines));
-        }
+    /// Aliases with two arguments, in the order in which Apache tries them.
+    fn aliases(&self) -> impl Iterator<Item = &'a Directive> {
+        let blocks = self.blocks.iter().rev().flat_map(|block| block.iter());
+        blocks.filter(|child| (is(child, "alias") || is(child, "scriptalias")) && child.arguments.len() >= 2)
     }
 
-    fn aliases(&self, mounts: &[Mount], parts: &mut SiteParts, notes: &mut Notes) {
-        for mount in mounts.iter().filter(|mount| !mount.prefix.is_empty()) {
-            let is_script =
-                self.all("scriptalias").any(|directive| directive.first().trim_end_matches('/') == mount.prefix);
-            let pattern = format!("{}/*", mount.prefix);
-            let name = if is_script { "cgi" } else { "files" };
-            let node = KdlNode::with(name, &pattern).property("root", &mount.directory);
-            parts.handlers.push(node.block(vec![KdlNode::with("strip-prefix", &mount.prefix)]));
-            parts.handlers.push(KdlNode::with("respond", pattern).word(404));
-            // A path without its slash is a directory's, unless the alias ends with one.
-            let is_directory = Path::new(&mount.directory).extension().is_none();
-            if is_directory && self.all("alias").any(|directive| directive.first() == mount.prefix) {
-                let target = format!("{}/{{query}}", mount.prefix);
-                parts
-                    .redirects
-                    .push(KdlNode::with("redirect", &mount.prefix).text(target).word_property("status", 301));
-            }
+    /// Paths of directories whose index is a file of a `Files` section, for its header fields.
+    fn index_paths(&self, section: &ApacheSection<'a>, context: &AliasContext<'a>) -> Vec<ForeignPattern> {
+        let is_field = |child: &Directive| is(child, "header");
+        let Ok([pattern]) = section.patterns.as_deref() else { return Vec::new() };
+        if !is_of_files(section.directive) || !section.block.iter().all(is_field) {
+            return Vec::new();
         }
-        for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
-            let pattern = expression(directive.first()).map(ForeignPattern::Expression);
-            let patterns: Vec<ForeignPattern> = pattern.into_iter().collect();
-            parts.close(directive, &patterns, "an alias is a prefix", notes);
+        let is_index = |mount: &&Mount| {
+            context.indexes_of(mount).first().is_some_and(|name| pattern.fits(&format!("{}/{name}", mount.prefix)))
+        };
+        let mounts = context.mounts.iter().filter(|mount| !mount.is_file).filter(is_index);
+        mounts.map(|mount| ForeignPattern::Expression(format!("^{}/(?:.*/)?$", regex::escape(&mount.prefix)))).collect()
+    }
+
+    /// `FallbackResource` of directories below the root.
+    fn fallbacks(sections: &[ApacheSection<'_>], parts: &mut SiteParts) {
+        for section in sections {
+            let Some(base) = section.base.as_deref().filter(|base| !base.is_empty()) else { continue };
+            let own = section.block.iter().rfind(|child| is(child, "fallbackresource"));
+            if let Some(own) = own.filter(|own| own.first().starts_with('/')) {
+                // Missing scripts have a handler, so they do not lead there.
+                let node = KdlNode::with("rewrite", format!("{base}/*")).text(own.first());
+                let node = node.property("when", r"not path matches '\.php(/|$)'");
+                parts.redirects.push(node.word_property("missing", "on"));
+            }
         }
     }
 
@@ -575,6 +634,9 @@ impl<'a> HostSource<'a> {
                 let node = names.iter().fold(node, |node, name| node.text(name.trim_start_matches('.')));
                 parts.files.push(node);
             }
+            "addhandler" if place.runs_programs && directive.first() == "cgi-script" => {
+                notes.needless(directive, "`cgi` runs them");
+            }
             "addhandler" | "action" => {
                 let why = "run scripts with `fastcgi` or `cgi`";
                 parts.close(directive, &extensions(directive.arguments.get(1..).unwrap_or_default()), why, notes);
@@ -625,10 +687,10 @@ impl<'a> HostSource<'a> {
             "sslrequiressl" if !self.is_on("sslengine") => parts.close(directive, paths, "the site has no TLS", notes),
             "sslrequiressl" => {}
             "use" | "include" => parts.close(directive, paths, "there is no such file or macro", notes),
-            "authdigestprovider" | "authldapurl" if !paths.is_empty() => {
+            "authldapurl" if !paths.is_empty() => {
                 parts.close(directive, paths, "there is no counterpart", notes);
             }
-            "proxy" | "proxymatch" if !access::is_open(directive.children()) => {
+            "proxymatch" if !access::is_open(directive.children()) => {
                 parts.close(directive, paths, "access rules are for paths, not for servers", notes);
             }
             name if is_known(name) => {}
@@ -636,6 +698,27 @@ impl<'a> HostSource<'a> {
             _ => notes.left(directive, "there is no counterpart"),
         }
     }
+}
+
+/// Handler for the index of directories below the root whose first index files are forbidden: then others count.
+fn index_of_others(names: &[String], parts: &SiteParts) -> Option<KdlNode> {
+    let is_forbidden = |name: &&String| {
+        parts.handlers.iter().filter(|node| node.children.iter().any(|child| child.name() == "forbidden")).any(|node| {
+            let expression = node.first_value().strip_prefix('~').and_then(|text| regex::Regex::new(text).ok());
+            expression.is_some_and(|expression| expression.is_match(&format!("/x/{name}")))
+        })
+    };
+    let others: Vec<String> = names.iter().filter(|name| !is_forbidden(name)).cloned().collect();
+    let is_some = !others.is_empty() && others.len() < names.len();
+    is_some.then(|| KdlNode::with("files", "~^/.+/$").block(vec![index_node(&others)]))
+}
+
+fn is_of_files(directive: &Directive) -> bool {
+    is(directive, "files") || is(directive, "filesmatch")
+}
+
+fn index_node(names: &[String]) -> KdlNode {
+    names.iter().fold(KdlNode::new("index"), |node, name| node.text(name))
 }
 
 /// Paths of files with extensions.
@@ -662,8 +745,9 @@ fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SitePart
             }
             "indexes" if !is_off => notes.left(directive, "write `browse` into a `files` block"),
             "includes" | "includesnoexec" if !is_off => notes.left(directive, "there are no server-side includes"),
-            "multiviews" if !is_off => notes.left(directive, "files are found by their exact names"),
-            "execcgi" if !is_off => notes.left(directive, "write `cgi` for programs"),
+            "multiviews" if is_off => parts.files.retain(|node| node.name() != "extensions"),
+            "multiviews" if paths.is_empty() => parts.set_file_option(KdlNode::with("extensions", "html")),
+            "multiviews" => notes.left(directive, "write `extensions` into a `files` block"),
             _ => {}
         }
     }
@@ -673,6 +757,12 @@ fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SitePart
         && !directive.arguments.iter().any(|word| matches!(word.to_ascii_lowercase().as_str(), "indexes" | "all"))
     {
         parts.files.retain(|node| node.name() != "browse");
+    }
+    if !is_relative
+        && paths.is_empty()
+        && !directive.arguments.iter().any(|word| word.eq_ignore_ascii_case("multiviews"))
+    {
+        parts.files.retain(|node| node.name() != "extensions");
     }
 }
 

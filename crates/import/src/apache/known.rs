@@ -14,6 +14,8 @@ pub(super) fn is_known(name: &str) -> bool {
                 | "location"
                 | "locationmatch"
                 | "proxy"
+                | "proxyset"
+                | "balancermember"
                 | "servername"
                 | "serveralias"
                 | "documentroot"
@@ -42,6 +44,9 @@ pub(super) fn is_needless(name: &str) -> bool {
     matches!(
         name,
         "proxypassreverse"
+            | "serverpath"
+            | "authdigestprovider"
+            | "authdigestdomain"
             | "proxypassreversematch"
             | "proxyrequests"
             | "serveradmin"

@@ -6,6 +6,7 @@
 //! expressions, and [`environment`] those of variables that `SetEnvIf` sets.
 
 mod access;
+mod alias;
 mod conditional;
 mod environment;
 mod expression;
@@ -17,6 +18,7 @@ mod proxy;
 mod redirects;
 mod rewrite;
 mod rewrite_condition;
+mod rewrite_values;
 mod section;
 mod syntax;
 #[cfg(test)]

@@ -44,7 +44,8 @@ impl Overrides {
         let mut overrides = Self::default();
         let Some(first) = first else { return overrides };
         let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let mount = Mount { prefix: String::new(), directory: directory.to_string_lossy().into_owned() };
+        let directory_text = directory.to_string_lossy().into_owned();
+        let mount = Mount { prefix: String::new(), directory: directory_text, is_file: false };
         overrides.add(first, &mount, &name, true);
         let own = directory.to_string_lossy();
         overrides.sections.retain(|section| section.first() != own);

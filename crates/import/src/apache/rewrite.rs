@@ -1,9 +1,11 @@
-//! mod_rewrite: `RewriteRule`. Conditions are in [`super::rewrite_condition`].
+//! mod_rewrite: `RewriteRule`. Conditions are in [`super::rewrite_condition`], names and variables in
+//! [`super::rewrite_values`].
 
 use std::collections::HashMap;
 
 use super::proxy::{self, ProxyOptions};
 use super::rewrite_condition::{PropertyCondition, Tests, path_matches, with_properties};
+use super::rewrite_values::{base_of, flag_name, is_of_script, is_own_file, leads_to_itself, variable};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -22,10 +24,17 @@ pub(super) struct RewriteScope<'a> {
     pub(super) preserves_host: bool,
     /// Prefixes of directories with rules of their own.
     pub(super) inner: &'a [String],
+    /// Directory of the site.
+    pub(super) root: &'a str,
+    /// First name of an index file.
+    pub(super) index: &'a str,
 }
 
 /// Reason why a redirect to another host is not translated.
 pub(super) const UNKNOWN_NAMES: &str = "the names of the site are not known";
+
+/// Expressions that match all paths, and that of the directory itself.
+const ALL: [&str; 7] = ["^", ".*", "^.*$", "^(.*)$", "(.*)", "^(.*)", "^.*"];
 
 /// Result of the rules of a block.
 #[derive(Default)]
@@ -34,8 +43,35 @@ pub(super) struct RewriteOutcome {
     pub(super) fallback: Option<String>,
     /// True if directories are paths without a file, too.
     pub(super) takes_directories: bool,
+    /// True if the directory of the rules itself has an index nevertheless.
+    pub(super) keeps_base: bool,
     /// True if paths with a file are not forwarded.
     pub(super) keeps_files: bool,
+    /// Directories whose rules lead all directories below to a script.
+    led_directories: Vec<(String, String)>,
+}
+
+impl RewriteOutcome {
+    /// Joins rewrites that lead to a directory with its own rules, which lead directories to a script: only the first
+    /// rewrite of a request counts here.
+    pub(super) fn join_rules(&self, parts: &mut SiteParts) {
+        for (base, script) in &self.led_directories {
+            let mut nodes = Vec::new();
+            for node in std::mem::take(&mut parts.redirects) {
+                let is_plain = node.name() == "rewrite" && !node.has_property("missing");
+                if is_plain && node.last_value() == format!("{base}/") {
+                    nodes.push(node.with_last_value(|_| script.clone()));
+                    continue;
+                }
+                if is_plain && node.is_for("*") && node.last_value() == format!("{base}{{path}}") {
+                    nodes.push(node.clone().with_first_value("~/$").with_last_value(|_| script.clone()));
+                }
+                nodes.push(node);
+            }
+            nodes.push(KdlNode::with("rewrite", format!("~^{}/(?:.*/)?$", regex::escape(base))).text(script));
+            parts.redirects = nodes;
+        }
+    }
 }
 
 /// Translates the rules of a block, in their order.
@@ -51,14 +87,15 @@ pub(super) fn translate(
     let mut state = RewriteState::default();
     let engine = block.iter().rfind(|child| is(child, "rewriteengine"));
     let is_on = engine.is_none_or(|engine| engine.first().eq_ignore_ascii_case("on"));
-    for directive in block {
+    for (index, directive) in block.iter().enumerate() {
         match directive.name.to_ascii_lowercase().as_str() {
             "rewritebase" => base = Some(directive.first().trim_end_matches('/').to_owned()),
             "rewritecond" => conditions.push(directive),
             "rewriterule" if is_on => {
                 let own = std::mem::take(&mut conditions);
                 let taken = std::mem::take(&mut state);
-                let mut rule = RewriteRule { directive, scope, base: base.as_deref(), state: taken };
+                let later = &block[index + 1..];
+                let mut rule = RewriteRule { directive, scope, base: base.as_deref(), state: taken, later };
                 // A block around may have turned the rules on, or not: then those that reject hold.
                 if engine.is_none() && !rule.is_rejection() {
                     notes.left(directive, "there is no `RewriteEngine on` beside it");
@@ -79,26 +116,6 @@ fn is(directive: &Directive, name: &str) -> bool {
     directive.name.eq_ignore_ascii_case(name)
 }
 
-/// The name of a flag in its short form, if it has one.
-fn flag_name(name: &str) -> String {
-    let short = match name.to_ascii_lowercase().as_str() {
-        "forbidden" => "F",
-        "gone" => "G",
-        "redirect" => "R",
-        "nocase" => "NC",
-        "last" => "L",
-        "chain" => "C",
-        "next" => "N",
-        "skip" => "S",
-        "handler" => "H",
-        "proxy" => "P",
-        "qsappend" => "QSA",
-        "qsdiscard" => "QSD",
-        other => return other.to_ascii_uppercase(),
-    };
-    short.to_owned()
-}
-
 /// Effects of the rules before.
 #[derive(Default)]
 struct RewriteState {
@@ -108,6 +125,8 @@ struct RewriteState {
     variables: HashMap<String, String>,
     /// Conditions under which a rule has ended the processing.
     passed: Vec<String>,
+    /// True if a rule before leads missing paths to a script, so that rules reach only paths that exist.
+    is_behind_front: bool,
 }
 
 pub(super) struct RewriteRule<'a> {
@@ -115,6 +134,8 @@ pub(super) struct RewriteRule<'a> {
     pub(super) scope: &'a RewriteScope<'a>,
     base: Option<&'a str>,
     state: RewriteState,
+    /// Directives after it.
+    later: &'a [Directive],
 }
 
 impl RewriteRule<'_> {
@@ -215,7 +236,13 @@ impl RewriteRule<'_> {
                 format!("^{}/(?:{})", regex::escape(base), text.replace("|^", "|").trim_start_matches('^'))
             }
         };
-        let text = if flags.iter().any(|flag| flag == "NC" || flag == "nocase") { format!("(?i){text}") } else { text };
+        let base = self.base.map_or_else(String::new, |base| format!("^{}/", regex::escape(base)));
+        let text = match flags.iter().any(|flag| flag == "NC") {
+            // The path of the directory itself is in its own letter case.
+            true if base.len() > "^/".len() && text.starts_with(&base) => format!("{base}(?i){}", &text[base.len()..]),
+            true => format!("(?i){text}"),
+            false => text,
+        };
         expression(&text).map(ForeignPattern::Expression)
     }
 
@@ -243,6 +270,18 @@ impl RewriteRule<'_> {
                 self.directive,
                 "files with `.gz`, `.br` or `.zst` beside them are sent so (`precompressed`)",
             );
+            return Ok(());
+        }
+        if let [condition] = conditions
+            && let Some(directory) = self.directory_of(condition, target)
+        {
+            // Directories are no regular files.
+            let node = KdlNode::with("files", "*").property("root", directory);
+            parts.handlers.push(node.block(vec![KdlNode::new("index")]));
+            return Ok(());
+        }
+        if !self.is_rejection() && conditions.iter().any(|condition| is_own_file(condition, target)) {
+            notes.left(self.directive, "a file of a cache is not looked for before the page itself");
             return Ok(());
         }
         let mut alternatives = self.alternatives(conditions)?;
@@ -292,6 +331,18 @@ impl RewriteRule<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Directory in which a rule of a host looks for files first: its condition is `DIRECTORY%{REQUEST_URI} -f`.
+    fn directory_of(&self, condition: &Directive, target: &str) -> Option<String> {
+        let is_whole = matches!(self.directive.first(), "^(.+)" | "^(.*)" | "^(.+)$" | "^(.*)$" | "(.*)" | "(.+)");
+        let directory = condition.first().strip_suffix("%{REQUEST_URI}")?.trim_end_matches('/');
+        let place = directory.replace("%{DOCUMENT_ROOT}", self.scope.root.trim_end_matches('/'));
+        let fits = is_whole
+            && self.scope.base.is_none()
+            && condition.argument(1) == "-f"
+            && target.strip_suffix("$1")?.trim_end_matches('/') == directory;
+        (fits && place.starts_with('/') && !place.contains(['%', '$'])).then_some(place)
     }
 
     /// Rules after this one do not apply to its paths.
@@ -347,6 +398,11 @@ impl RewriteRule<'_> {
         let tests = &Tests { whens: tests.whens.iter().cloned().chain(excluded).collect(), ..tests.clone() };
         let (paths, tests) = &self.paths(tests, &pattern);
         for pattern in paths {
+            if self.state.is_behind_front && status == 403 {
+                let node = on_path("files", pattern.text()).property("root", self.scope.root);
+                parts.handlers.push(with_properties(node, tests).block(vec![KdlNode::new("forbidden")]));
+                continue;
+            }
             let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
             let node = with_properties(node, tests);
             parts.rejections.push(if status == 403 { node } else { node.word_property("status", status) });
@@ -367,9 +423,35 @@ impl RewriteRule<'_> {
         passed.chain(inner.map(|prefix| format!("not path starts-with {}", quoted(&format!("{prefix}/"))))).collect()
     }
 
+    /// Expression for `^(/a/.*)` if its target `/srv$1` is the root `/srv/a` on the disk with the rest of the path.
+    fn below_root(&self, target: &str) -> Option<String> {
+        let inner = self.directive.first().strip_prefix("^(")?.trim_end_matches('$').strip_suffix(".*)")?;
+        let place = target.strip_suffix("$1")?;
+        let is_own = format!("{place}{inner}") == format!("{}/", self.scope.root.trim_end_matches('/'));
+        (is_own && self.base.is_none()).then(|| format!("^{}(.*)$", regex::escape(inner)))
+    }
+
+    /// Returns `true` if a later rule leads all missing paths, and all directories, to the same script.
+    fn is_before_front(&self, script: &str) -> bool {
+        let mut conditions: Vec<&Directive> = Vec::new();
+        self.later.iter().any(|directive| {
+            if is(directive, "rewritecond") {
+                conditions.push(directive);
+                return false;
+            }
+            let own = std::mem::take(&mut conditions);
+            let is_file_test = |condition: &&Directive| {
+                condition.first() == "%{REQUEST_FILENAME}" && matches!(condition.argument(1), "!-f" | "!-l")
+            };
+            let is_all = directive.first() == "." || ALL.contains(&directive.first());
+            let is_same = is(directive, "rewriterule") && directive.argument(1) == script;
+            is_same && is_all && own.iter().all(is_file_test)
+        })
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one place for redirects and rewrites")]
     fn rewrite(
-        &self,
+        &mut self,
         tests: &Tests,
         target: &str,
         redirect: Option<u16>,
@@ -382,11 +464,19 @@ impl RewriteRule<'_> {
         if tests.is_never {
             return Ok(());
         }
-        if tests.is_existing {
-            return Err("a rewrite has no condition that a file exists".to_owned());
-        }
+        let of_all = Tests { is_existing: false, is_file: false, ..tests.clone() };
+        let tests = match tests.is_existing {
+            false => tests,
+            // Paths without a file lead to the same script anyway.
+            true if tests.is_file && self.is_before_front(target) => &of_all,
+            true => return Err("a rewrite has no condition that a file exists".to_owned()),
+        };
         let mut pattern = self.pattern()?;
-        let target = self.with_variables(target)?;
+        let below_root = self.below_root(target);
+        if let Some(expression) = &below_root {
+            pattern = ForeignPattern::Expression(expression.clone());
+        }
+        let target = if below_root.is_some() { "/$1".to_owned() } else { self.with_variables(target)? };
         let target = target.as_str();
         let is_missing = tests.is_missing || self.state.is_missing;
         let is_url = target.contains("://");
@@ -421,6 +511,13 @@ impl RewriteRule<'_> {
             }
         }
         let script = text.split(['?', '{']).next().unwrap_or_default().to_owned();
+        // Such as a favicon, which rules after it leave alone.
+        let is_single = |path: &ForeignPattern| matches!(path, ForeignPattern::Exact(_));
+        let is_general = tests.conditions().is_empty() && tests.paths.is_empty() && self.state.passed.is_empty();
+        if is_missing && pattern.is_all() && !is_redirect && is_general && self.scope.base == Some("") {
+            let leaves_little = |path: &ForeignPattern| is_single(path) || is_of_script(path, &script);
+            self.state.is_behind_front |= tests.excluded.iter().all(leaves_little) && !self.scope.root.is_empty();
+        }
         let is_front =
             is_missing && pattern.is_all() && !is_redirect && !text.contains(['?', '{']) && tests.paths.is_empty();
         if is_front
@@ -431,6 +528,9 @@ impl RewriteRule<'_> {
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
             found.takes_directories = !tests.is_no_directory && !self.state.is_missing;
+            // Of the directory itself, nothing is left that a letter of the expression would match.
+            found.keeps_base =
+                self.base == Some("") && matches!(self.directive.first(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$");
             // Rules for missing paths that stand before go first.
             if parts.redirects.iter().any(|node| node.has_property("missing")) {
                 parts.redirects.push(KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
@@ -439,13 +539,40 @@ impl RewriteRule<'_> {
             }
             return Ok(());
         }
+        let takes_directories = !tests.is_no_directory && !self.state.is_missing;
         if is_missing && pattern.is_all() && !is_redirect && !text.contains('{') {
-            found.takes_directories |= !tests.is_no_directory && !self.state.is_missing;
+            found.takes_directories |= takes_directories;
+        }
+        let is_plain = tests.conditions().is_empty() && tests.paths.is_empty() && tests.excluded.is_empty();
+        if let Some(base) = self.base.filter(|base| !base.is_empty() && takes_directories && is_missing && is_plain)
+            && ALL.contains(&self.directive.first())
+            && !is_redirect
+            && !text.contains(['{', '?'])
+        {
+            found.led_directories.push((base.to_owned(), text.clone()));
         }
         let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
-        let whens = tests.whens.iter().cloned().chain(excluded).chain(self.passed(&script)).collect();
+        let mut whens: Vec<String> = tests.whens.iter().cloned().chain(excluded).chain(self.passed(&script)).collect();
+        // A path after the script stays.
+        let is_excluded = tests.excluded.iter().any(|excluded| is_of_script(excluded, &text));
+        if !is_excluded
+            && self.base == Some("")
+            && pattern.is_all()
+            && !is_redirect
+            && !is_missing
+            && text.ends_with(".php")
+        {
+            whens.push(format!("not path starts-with {}", quoted(&format!("{text}/"))));
+        }
         let tests = &Tests { whens, ..tests.clone() };
+        let leads_to_itself = leads_to_itself(self.directive).filter(|_| is_missing && !is_redirect);
+        if leads_to_itself == Some(true) {
+            // Apache ends there.
+            self.state.passed.push(path_matches(&pattern));
+            return Ok(());
+        }
         let (paths, tests) = &self.paths(tests, &pattern);
+        let pattern_of_all = pattern.clone();
         for pattern in paths {
             let node = if is_redirect {
                 let status = redirect.unwrap_or(302);
@@ -455,6 +582,9 @@ impl RewriteRule<'_> {
             };
             let node = with_properties(node, tests);
             parts.redirects.push(if is_missing { node.word_property("missing", "on") } else { node });
+        }
+        if leads_to_itself.is_some() {
+            self.state.passed.push(path_matches(&pattern_of_all));
         }
         Ok(())
     }
@@ -531,6 +661,10 @@ impl RewriteRule<'_> {
             }
             [] if has_conditions => parts.handlers.push(node(Some("*".to_owned()))),
             [] => {
+                if tests.leaves_root {
+                    // Its index comes from the upstream, too.
+                    parts.redirects.push(KdlNode::with("rewrite", "/").text(format!("/{}", self.scope.index)));
+                }
                 outcome.keeps_files |= tests.is_missing;
                 outcome.takes_directories |= tests.is_missing && !tests.is_no_directory;
                 parts.last = Some(node(None));
@@ -601,9 +735,11 @@ impl RewriteRule<'_> {
 
     /// The target with known variables in place of their names; without the directory of the site.
     fn with_variables(&self, target: &str) -> Result<String, String> {
-        let target = match target.strip_prefix("%{DOCUMENT_ROOT}") {
-            Some(path) if path.starts_with('/') => path,
-            _ => target,
+        let root = self.scope.root.trim_end_matches('/');
+        let below = |directory: &str| target.strip_prefix(directory).filter(|path| path.starts_with(['/', '$']));
+        let target = match below("%{DOCUMENT_ROOT}").or_else(|| below(root).filter(|_| root.len() > 1)) {
+            Some(path) => path,
+            None => target,
         };
         let mut result = String::new();
         let mut rest = target;
@@ -639,30 +775,4 @@ impl RewriteRule<'_> {
             };
         }
     }
-}
-
-/// Value of a variable that common rules set to the path of their directory, by comparing the path with its rest:
-/// `RewriteCond %{REQUEST_URI}::$0 ^(/.+)/(.*)::\2$` and `RewriteRule .* - [E=BASE:%1]`.
-fn base_of(condition: &Directive, value: &str) -> Option<String> {
-    let group: usize = value.strip_prefix('%')?.parse().ok()?;
-    let subject = condition.first().replace("%{REQUEST_URI}", "/x").replace("$0", "x").replace("$1", "x");
-    if subject.contains(['%', '$']) || condition.first() == subject {
-        return None;
-    }
-    // The text to which it refers is the rest of the path.
-    let text = condition.argument(1).replace(r"\1", "x").replace(r"\2", "x");
-    let expression = regex::Regex::new(&text).ok()?;
-    let found = expression.captures(&subject).and_then(|found| found.get(group).map(|group| group.as_str().to_owned()));
-    Some(found.unwrap_or_default())
-}
-
-/// Placeholder of a server variable.
-fn variable(name: &str) -> Result<&'static str, String> {
-    Ok(match name {
-        "HTTP_HOST" | "SERVER_NAME" => "{host}",
-        "REQUEST_URI" => "{path}",
-        "QUERY_STRING" => "{query}",
-        "REQUEST_SCHEME" => "{scheme}",
-        _ => return Err(format!("`%{{{name}}}` has no counterpart here")),
-    })
 }

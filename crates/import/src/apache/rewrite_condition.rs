@@ -29,6 +29,10 @@ pub(super) struct Tests {
     pub(super) is_no_directory: bool,
     /// True if only paths with a file fulfil them.
     pub(super) is_existing: bool,
+    /// True if directories do not.
+    pub(super) is_file: bool,
+    /// True if the path `/` does not fulfil them.
+    pub(super) leaves_root: bool,
     pub(super) is_never: bool,
     /// Groups of the last condition, where they are known.
     pub(super) groups: Vec<String>,
@@ -67,8 +71,9 @@ impl RewriteRule<'_> {
             }
         }
         // Conditions on files and directories are one alternative.
-        if all.iter().all(|tests| tests.is_existing) && !all.is_empty() {
+        if all.iter().all(|tests| tests.is_existing) && all.len() > 1 {
             all.truncate(1);
+            all[0].is_file = false;
         }
         Ok(all)
     }
@@ -91,7 +96,9 @@ impl RewriteRule<'_> {
             }
             // No file is known before the directories of a host.
             if self.is_of_host() && matches!(subject, "%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}") {
-                return constant(false);
+                let is_never = !is_negated;
+                // The path `/` is a directory of the disk.
+                return one(Tests { is_never, leaves_root: is_negated && text == "-d", ..Tests::default() });
             }
             let is_other = !subject.ends_with('}') || subject.contains('$');
             if is_other {
@@ -101,6 +108,7 @@ impl RewriteRule<'_> {
                 is_missing: is_negated,
                 is_no_directory: is_negated && matches!(text, "-d" | "-e"),
                 is_existing: !is_negated,
+                is_file: !is_negated && matches!(text, "-f" | "-s" | "-F"),
                 ..Tests::default()
             });
         }
@@ -302,6 +310,8 @@ fn both(one: &Tests, other: &Tests) -> Result<Tests, String> {
     result.is_missing |= other.is_missing;
     result.is_no_directory |= other.is_no_directory;
     result.is_existing |= other.is_existing;
+    result.is_file |= other.is_file;
+    result.leaves_root |= other.leaves_root;
     result.is_never |= other.is_never;
     if !other.groups.is_empty() {
         result.groups.clone_from(&other.groups);

@@ -1,5 +1,7 @@
 //! Sections: the paths of `Directory`, `Files`, `Location` and their relatives, in the order of their merge.
 
+use super::access;
+use super::host::is;
 use crate::directive::Directive;
 use crate::pattern::{ForeignPattern, expression};
 
@@ -9,6 +11,8 @@ pub(super) struct Mount {
     /// Prefix without a slash at its end; empty is the whole site.
     pub(super) prefix: String,
     pub(super) directory: String,
+    /// True if it is a file.
+    pub(super) is_file: bool,
 }
 
 /// Directives with the paths they are for.
@@ -31,14 +35,75 @@ impl<'a> ApacheSection<'a> {
     }
 }
 
+impl ApacheSection<'_> {
+    /// Returns `true` for directories of the disk.
+    pub(super) fn is_of_directory(&self) -> bool {
+        self.rank.0 <= 1 && !is(self.directive, "proxy")
+    }
+
+    /// Returns `true` if all paths of another section are paths of this one. Of two directories, one is in the other.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let place = |section: &Self| section.directive.first().trim_end_matches('/').to_owned();
+        if self.rank.0 == 0 && other.rank.0 == 0 && is(self.directive, "directory") && is(other.directive, "directory")
+        {
+            let (outer, inner) = (place(self), place(other));
+            return inner.strip_prefix(&outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        }
+        match (&self.patterns, &other.patterns) {
+            (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
+            _ => false,
+        }
+    }
+}
+
+/// Length of the alias that has the paths of a pattern; 0 for the root.
+pub(super) fn alias_length(pattern: &ForeignPattern, mounts: &[Mount]) -> usize {
+    let head = pattern.head();
+    let own = mounts
+        .iter()
+        .filter(|mount| head.strip_prefix(&mount.prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+    own.map(|mount| mount.prefix.len()).max().unwrap_or(0)
+}
+
 /// Sections of a host, the first to be merged first. Those of the main server come before those of the host.
 pub(super) fn of_host<'a>(blocks: &[&'a [Directive]], mounts: &[Mount]) -> Vec<ApacheSection<'a>> {
     let mut sections = Vec::new();
     for block in blocks {
         collect(block, None, mounts, &mut sections);
+        let proxies = block.iter().filter(|child| is(child, "proxy") && !access::is_open(child.children()));
+        for directive in proxies {
+            let patterns = proxied(directive, blocks);
+            if !patterns.as_ref().is_ok_and(Vec::is_empty) {
+                // Sections of directories do not hold for paths that are forwarded.
+                let (block, rank) = (directive.children(), (1, 0));
+                sections.push(ApacheSection { patterns, directive, block, rank, base: None });
+            }
+        }
     }
     sections.sort_by_key(|section| section.rank);
     sections
+}
+
+/// Paths that are forwarded to the servers of a `Proxy` section.
+fn proxied(section: &Directive, blocks: &[&[Directive]]) -> Result<Vec<ForeignPattern>, String> {
+    if blocks.iter().any(|block| block.iter().any(|child| forwards_otherwise(child, false))) {
+        return Err("access rules are for paths, not for servers".to_owned());
+    }
+    let server = section.first().trim_end_matches('*');
+    let passes = blocks.iter().flat_map(|block| block.iter()).filter(|child| is(child, "proxypass"));
+    let own = passes.filter(|pass| pass.argument(1).starts_with(server) && pass.argument(1) != "!");
+    Ok(own.flat_map(|pass| prefix(pass.first())).collect())
+}
+
+/// Returns `true` if a directive forwards paths in another way than `ProxyPass` of a host.
+fn forwards_otherwise(directive: &Directive, is_inner: bool) -> bool {
+    let flags = directive.argument(2).to_ascii_lowercase();
+    let has_flag = flags.split([',', '[', ']']).any(|flag| matches!(flag.trim(), "p" | "proxy"));
+    is(directive, "proxypassmatch")
+        || (is_inner && is(directive, "proxypass"))
+        || (is(directive, "rewriterule") && has_flag)
+        || (is(directive, "proxyrequests") && directive.first().eq_ignore_ascii_case("on"))
+        || (!is(directive, "virtualhost") && directive.children().iter().any(|child| forwards_otherwise(child, true)))
 }
 
 fn collect<'a>(
@@ -98,6 +163,7 @@ fn directory(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPattern>, String
         let own = mount.directory.trim_end_matches('/');
         if own == text || own.starts_with(&format!("{text}/")) {
             patterns.push(ForeignPattern::Prefix(format!("{}/", mount.prefix)));
+            patterns.extend(mount.is_file.then(|| ForeignPattern::Exact(mount.prefix.clone())));
         } else if let Some(rest) = text.strip_prefix(own).filter(|rest| rest.starts_with('/')) {
             patterns.push(ForeignPattern::Prefix(format!("{}{rest}/", mount.prefix)));
         }
@@ -130,6 +196,9 @@ fn directory_expression(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPatte
         }
         return Ok(patterns);
     }
+    if let Some(texts) = fixed_texts(text) {
+        return Ok(mounts.iter().flat_map(|mount| texts.iter().flat_map(|text| containing(text, mount))).collect());
+    }
     // Paths of the site have what follows the root's directory only.
     let head = ForeignPattern::Expression(format!("^{text}")).head();
     for mount in mounts {
@@ -143,6 +212,28 @@ fn directory_expression(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPatte
         }
     }
     Ok(vec![ForeignPattern::Expression(parsed)])
+}
+
+/// Fixed texts, one of which a path has, such as `(/srv/a|/srv/b)`.
+fn fixed_texts(text: &str) -> Option<Vec<&str>> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(text);
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
+    let is_fixed = |text: &&str| text.starts_with('/') && text.len() > 1 && text.bytes().all(is_letter);
+    let all: Vec<&str> = inner.split('|').collect();
+    (all.len() > 1 && all.iter().all(is_fixed)).then_some(all)
+}
+
+/// Paths of a mount whose place on the disk has a text.
+fn containing(text: &str, mount: &Mount) -> Vec<ForeignPattern> {
+    let place = mount.directory.trim_end_matches('/');
+    if place.contains(text) {
+        return vec![ForeignPattern::Prefix(format!("{}/", mount.prefix))];
+    }
+    let prefix = regex::escape(&mount.prefix);
+    // The text may begin within the place of the mount.
+    let starts = (1..text.len()).filter(|at| place.ends_with(&text[..*at]));
+    let parts = starts.map(|at| ForeignPattern::Expression(format!("^{prefix}{}", regex::escape(&text[at..]))));
+    parts.chain([ForeignPattern::Expression(format!("^{prefix}/(?:.*/)?{}", regex::escape(&text[1..])))]).collect()
 }
 
 fn location(text: &str) -> Result<Vec<ForeignPattern>, String> {
@@ -169,6 +260,9 @@ fn files(text: &str) -> Result<ForeignPattern, String> {
     expression(&format!("/{}(?:/.*)?$", glob(text))).map(ForeignPattern::Expression)
 }
 
+/// Expression for directories that are no scripts with a path after them.
+const NO_SCRIPT: &str = r"^(?:[^.]|\.(?:\z|[^p]|p(?:\z|[^h]|h(?:\z|[^p]|p(?:\z|[^/])))))*/";
+
 /// Files whose names match an expression, in all directories.
 fn files_expression(text: &str) -> Result<ForeignPattern, String> {
     let mut result = String::new();
@@ -183,18 +277,31 @@ fn files_expression(text: &str) -> Result<ForeignPattern, String> {
             '[' if !is_in_class => {
                 is_in_class = true;
                 result.push('[');
-                result.extend(characters.next_if_eq(&'^'));
+                if let Some(sign) = characters.next_if_eq(&'^') {
+                    // Names have no slash.
+                    result.extend([sign, '/']);
+                }
             }
             ']' => {
                 is_in_class = false;
                 result.push(']');
             }
+            // A path after a script has names of its own.
+            '^' if !is_in_class && characters.clone().take(3).eq("(?!".chars()) => result.push_str(NO_SCRIPT),
             '^' if !is_in_class => result.push('/'),
+            // A path after a name with other letters is no part of it.
+            '$' if is_other_name(text, &result) => result.push('$'),
             '$' if !is_in_class => result.push_str("(?:/.*)?$"),
             character => result.push(character),
         }
     }
     expression(&result).map(ForeignPattern::Expression)
+}
+
+/// Returns `true` if an expression for names looks for all names except some, and this part of it ends with a class of
+/// letters. Guards hold for programs within a path, too.
+fn is_other_name(text: &str, result: &str) -> bool {
+    text.contains("(?!") && result.trim_end_matches(['*', '+']).ends_with(']')
 }
 
 /// An expression for a pattern of a shell.
@@ -221,6 +328,10 @@ fn within(outer: &[ForeignPattern], inner: &[ForeignPattern]) -> Result<Vec<Fore
                 (ForeignPattern::Prefix(prefix), ForeignPattern::Expression(text)) => Some(ForeignPattern::Expression(
                     format!("^{}(?:/.*)?(?:{text})", regex::escape(prefix.trim_end_matches('/'))),
                 )),
+                // A directory, and a name after it.
+                (ForeignPattern::Expression(directory), ForeignPattern::Expression(text)) if text.starts_with('/') => {
+                    Some(ForeignPattern::Expression(format!("(?:{directory}).*(?:{text})")))
+                }
                 (outer, inner) => outer.and(inner)?,
             };
             all.extend(both);

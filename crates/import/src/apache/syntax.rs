@@ -12,7 +12,7 @@ use crate::{FileLine, ImportError};
 const NESTING_MAX: usize = 64;
 
 /// Modules that are part of the program, or that most sites have. They count unless the files load modules.
-const USUAL: [&str; 38] = [
+const USUAL: [&str; 39] = [
     "core",
     "so",
     "http",
@@ -51,6 +51,7 @@ const USUAL: [&str; 38] = [
     "reqtimeout",
     "status",
     "remoteip",
+    "cgid",
 ];
 
 /// Variables of Debian's `envvars`.

@@ -185,6 +185,15 @@ fn what_apache_rejects_is_rejected() {
             "deny all path=\"/a\"",
         ],
     );
+    // An alias is no part of the root, however long the paths on the disk are.
+    check(
+        "<Directory /srv>\nRequire all granted\n</Directory>\nAlias /x /y\n<Directory /y>\nRequire ip 10.0.0.1\n</Directory>",
+        &["allow \"10.0.0.1\" path=\"/x/*\"", "deny all path=\"/x/*\""],
+    );
+    check(
+        "<Directory /srv>\nRequire ip 10.0.0.2\n</Directory>\nAlias /x /y\n<Directory /y>\nRequire all granted\n</Directory>",
+        &["allow all path=\"/x/*\"", "allow \"10.0.0.2\"", "deny all"],
+    );
     // Guards of other modules.
     check(
         "<Location /a>\nSSLRequire %{SSL_CLIENT_S_DN_O} eq \"A\"\n</Location>",
@@ -192,7 +201,12 @@ fn what_apache_rejects_is_rejected() {
     );
     check("<Location />\nSSLVerifyClient require\n</Location>", &["deny all"]);
     check("<Location />\nSSLVerifyClient none\n</Location>", &[]);
-    check("<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>", &["deny all"]);
+    check("<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>", &[]);
+    check(
+        "<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>\nProxyPass /a/ http://b/",
+        &["allow \"10.0.0.1\" path=\"/a/*\"", "deny all path=\"/a/*\""],
+    );
+    check("<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>\nRewriteEngine on\nRewriteRule ^/a http://b/ [P]", &["deny all"]);
     check("<Proxy *>\nRequire all granted\n</Proxy>", &[]);
     check("SetHandler server-status", &["deny all"]);
     // Patterns of directories on the disk.
@@ -284,7 +298,8 @@ fn rules_below_a_htaccess_are_read() {
     let (lines, remarks) = translated(rules, Some(&file));
     for expect in [
         "deny all path=\"~^/webroot(?:/.*)?(?:/x(?:/.*)?$)\"",
-        "rewrite \"~^/$\" \"/webroot/\" when=\"not path starts-with '/webroot/'\"",
+        "rewrite \"~^/$\" \"/webroot/index.php\" when=\"not path starts-with '/webroot/'\"",
+        "rewrite \"~/$\" \"/webroot/index.php\" when=\"not path starts-with '/webroot/'\"",
         "rewrite \"*\" \"/webroot{path}\" when=\"not path starts-with '/webroot/'\"",
         "rewrite \"~^/webroot/\" \"/webroot/index.php\" missing=on",
     ] {
@@ -430,7 +445,9 @@ fn idioms_of_frameworks_are_translated() {
     );
     check(
         "RewriteCond %{REQUEST_FILENAME} !\\.(css|js)$\nRewriteRule . index.php [PT]",
-        &["rewrite \"*\" \"/index.php\" when=#\"not path matches '\\.(css|js)$'\"#"],
+        &[
+            "rewrite \"*\" \"/index.php\" when=#\"not path matches '\\.(css|js)$' and not path starts-with '/index.php/'\"#",
+        ],
     );
     check(
         "RewriteCond %{REQUEST_FILENAME} !-d\nRewriteCond %{REQUEST_URI} (.+)/$\nRewriteRule ^ %1 [L,R=301]",
@@ -452,4 +469,140 @@ fn idioms_of_frameworks_are_translated() {
          RewriteCond %{HTTP:Upgrade} !=websocket\nRewriteRule (.*) http://127.0.0.1:1/$1 [P]",
         &["rewrite \"~^/(.*)$\" \"/socket/{1}\" field=\"Upgrade: websocket\""],
     );
+}
+
+/// Issue 23: aliases of packages that were 404, or whose index was another one.
+#[test]
+fn aliases_lead_to_files_and_programs() {
+    let check = |body: &str, expect: &[&str]| {
+        let (lines, remarks) = translated(&format!("DocumentRoot /srv\n{body}"), None);
+        assert!(lines.windows(expect.len()).any(|some| some == expect), "{body}\n{lines:#?}\n{remarks:#?}");
+    };
+    check("Alias /wiki /srv/w/index.php", &["rewrite \"~^/wiki(/.*)?$\" \"/w/index.php{1}\""]);
+    check("Alias /a/x.ico /other/x.ico", &["files \"/a/x.ico\" root=\"/other\" {", "strip-prefix \"/a\"", "}"]);
+    check("Alias /x.ico /other/y.ico", &["rewrite \"/x.ico\" \"/x.ico/y.ico\""]);
+    check(
+        "ScriptAlias /run /p/other\n<Directory /p>\nRequire local\n</Directory>",
+        &["allow \"127.0.0.0/8\" \"::1\" path=\"/run/*\"", "allow \"127.0.0.0/8\" \"::1\" path=\"/run\""],
+    );
+    // The first alias counts, whatever its kind.
+    check(
+        "ScriptAlias /s/go.cgi /p/go.cgi\nAlias /s /data\n<Directory /data>\nDirectoryIndex go.cgi\n</Directory>",
+        &[
+            "rewrite \"/s/\" \"/s/go.cgi\"",
+            "redirect \"/s\" \"/s/{query}\" status=301",
+            "cgi \"/s/go.cgi\" root=\"/p\" {",
+            "strip-prefix \"/s\"",
+            "}",
+            "files \"/s/*\" root=\"/data\" {",
+            "strip-prefix \"/s\"",
+            "index \"go.cgi\"",
+            "}",
+        ],
+    );
+    check(
+        "Alias /c /c\n<Directory /c>\nOptions ExecCGI\nAddHandler cgi-script .cgi\nDirectoryIndex a.cgi b.html\n</Directory>",
+        &[
+            r###"cgi #"~^/c/.*\.(?:cgi)$"# root="/c" {"###,
+            "strip-prefix \"/c\"",
+            "index \"a.cgi\"",
+            "}",
+            "respond \"/c/*\" 404",
+        ],
+    );
+    check(
+        "<Directory /srv/p>\nOptions +ExecCGI\nSetHandler cgi-script\n</Directory>",
+        &["cgi \"/p/*\" root=\"/srv\" {", "index \"index.html\"", "}"],
+    );
+    // Without `ExecCGI`, Apache rejects programs.
+    check("<Directory /srv/p>\nAddHandler cgi-script .cgi\n</Directory>", &["deny all path=\"*.cgi\""]);
+    check(
+        "Alias /b /blog\n<Directory /blog>\nFallbackResource /b/index.php\n</Directory>",
+        &[r###"rewrite "/b/*" "/b/index.php" when=#"not path matches '\.php(/|$)'"# missing=on"###],
+    );
+}
+
+/// Rules whose result is the path itself end the processing; those that drop a part before it may apply once.
+#[test]
+fn rules_do_not_apply_to_their_own_result() {
+    let check = |rules: &str, expect: &[&str]| {
+        let rules =
+            format!("RewriteCond %{{REQUEST_FILENAME}} -f\nRewriteRule ^ - [L]\n{rules}\nRewriteRule . index.php [L]");
+        let (lines, _) = translated(&format!("RewriteEngine On\n{rules}"), Some(Path::new("/srv/.htaccess")));
+        let found: Vec<&String> = lines.iter().filter(|line| line.starts_with("rewrite")).collect();
+        assert_eq!(found, expect, "{lines:#?}");
+    };
+    check(
+        "RewriteRule ^(a.*) $1 [L]",
+        &["rewrite \"*\" \"/index.php\" when=\"not (path matches '^/(a.*)')\" missing=on"],
+    );
+    check(
+        "RewriteRule ^(x/)?(a.*) $2 [L]",
+        &[
+            "rewrite \"~^/(x/)?(a.*)\" \"/{2}\" missing=on",
+            "rewrite \"*\" \"/index.php\" when=\"not (path matches '^/(x/)?(a.*)')\" missing=on",
+        ],
+    );
+    check(
+        "RewriteRule ^x/(a.*) $1 [L]",
+        &["rewrite \"~^/x/(a.*)\" \"/{1}\" missing=on", "rewrite \"*\" \"/index.php\" missing=on"],
+    );
+}
+
+/// Issue 23: rules that rejected all paths, or other paths than Apache does.
+#[test]
+fn rules_look_at_files() {
+    let check = |rules: &str, expect: &[&str]| {
+        let (lines, remarks) = translated(&format!("RewriteEngine On\n{rules}"), Some(Path::new("/srv/.htaccess")));
+        for expect in expect {
+            assert!(lines.iter().any(|line| line == expect), "{rules}\n{expect}\n{lines:#?}\n{remarks:#?}");
+        }
+        assert!(!lines.iter().any(|line| line == "deny all"), "{rules}\n{lines:#?}");
+    };
+    let front =
+        "RewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\nRewriteRule ^ index.php [L]\n";
+    check(
+        &format!("RewriteRule ^a/ - [F]\n{front}RewriteRule ^b/ - [F]"),
+        &["deny all path=\"~^/a/\"", "files \"~^/b/\" root=\"/srv\" {", "forbidden"],
+    );
+    check(
+        "RewriteCond %{REQUEST_FILENAME} -f\nRewriteCond %{REQUEST_FILENAME} !/open/\nRewriteRule !^index.php index.php\n\
+         RewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ index.php [L]",
+        &["rewrite \"*\" \"/index.php\" when=\"not path matches '/open/' and not path matches '^/index.php'\""],
+    );
+    check(
+        &format!("RewriteCond %{{DOCUMENT_ROOT}}/cache/$1.html -f\nRewriteRule ^(.*)$ /cache/$1.html [L]\n{front}"),
+        &["fallback \"/index.php\""],
+    );
+    check(
+        "RewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule . index.php",
+        &["files \"/\" {", "fallback \"/index.php\""],
+    );
+    // Without a rule for missing paths, files cannot be told apart; and a page for all paths is one for maintenance.
+    for rules in [
+        "RewriteCond %{REQUEST_FILENAME} -f\nRewriteRule ^ index.php [L]",
+        "RewriteCond %{DOCUMENT_ROOT}/closed.html -f\nRewriteRule ^ /closed.html [L]",
+    ] {
+        let (lines, _) = translated(&format!("RewriteEngine On\n{rules}"), Some(Path::new("/srv/.htaccess")));
+        assert!(lines.iter().any(|line| line == "deny all"), "{rules}\n{lines:#?}");
+    }
+    // Names: as a handler, because guards take a directory for a file without an extension.
+    let text = "<FilesMatch \"^(?!a)[^.]+$\">\nRequire all denied\n</FilesMatch>";
+    let (lines, _) = translated(text, Some(Path::new("/srv/.htaccess")));
+    assert!(lines.iter().any(|line| line.starts_with("respond \"~") || line.starts_with("respond #\"~")), "{lines:#?}");
+    let (lines, _) =
+        translated(&format!("{text}\nRewriteEngine on\nRewriteRule ^b c"), Some(Path::new("/srv/.htaccess")));
+    assert!(lines.iter().any(|line| line.starts_with("deny all path=")), "{lines:#?}");
+}
+
+#[test]
+fn hosts_have_the_ports_of_others() {
+    let text = "Listen 80\nListen 8080\n<VirtualHost _default_:80>\nDocumentRoot /a\n</VirtualHost>\n\
+                <VirtualHost *:*>\nServerName b\nDocumentRoot /b\n</VirtualHost>";
+    let (lines, _) = translated(text, None);
+    let listeners: Vec<&String> = lines.iter().filter(|line| line.starts_with("listen")).collect();
+    assert_eq!(listeners, ["listen 80", "listen 8080"], "{lines:#?}");
+    let (lines, remarks) = translated(&text.replace("Listen 8080\n", ""), None);
+    assert!(!lines.iter().any(|line| line.contains("site \"b\"")), "{lines:#?}");
+    assert!(remarks.iter().any(|remark| remark.contains("other hosts have all ports")), "{remarks:?}");
 }

@@ -1,0 +1,88 @@
+//! Flags, variables and files that rewrites name.
+
+use crate::directive::Directive;
+use crate::pattern::ForeignPattern;
+
+/// The name of a flag in its short form, if it has one.
+pub(super) fn flag_name(name: &str) -> String {
+    let short = match name.to_ascii_lowercase().as_str() {
+        "forbidden" => "F",
+        "gone" => "G",
+        "redirect" => "R",
+        "nocase" => "NC",
+        "last" => "L",
+        "chain" => "C",
+        "next" => "N",
+        "skip" => "S",
+        "handler" => "H",
+        "proxy" => "P",
+        "qsappend" => "QSA",
+        "qsdiscard" => "QSD",
+        other => return other.to_ascii_uppercase(),
+    };
+    short.to_owned()
+}
+
+/// Returns `true` for the condition that the target exists, which depends on the path.
+pub(super) fn is_own_file(condition: &Directive, target: &str) -> bool {
+    let file = condition.first().trim_start_matches("%{DOCUMENT_ROOT}").trim_start_matches('/');
+    let own = target.trim_start_matches("%{DOCUMENT_ROOT}").trim_start_matches('/');
+    condition.argument(1) == "-f" && file == own && (own.contains('$') || own.contains("%{REQUEST_URI}"))
+}
+
+/// Value of a variable that common rules set to the path of their directory, by comparing the path with its rest:
+/// `RewriteCond %{REQUEST_URI}::$0 ^(/.+)/(.*)::\2$` and `RewriteRule .* - [E=BASE:%1]`.
+pub(super) fn base_of(condition: &Directive, value: &str) -> Option<String> {
+    let group: usize = value.strip_prefix('%')?.parse().ok()?;
+    let subject = condition.first().replace("%{REQUEST_URI}", "/x").replace("$0", "x").replace("$1", "x");
+    if subject.contains(['%', '$']) || condition.first() == subject {
+        return None;
+    }
+    // The text to which it refers is the rest of the path.
+    let text = condition.argument(1).replace(r"\1", "x").replace(r"\2", "x");
+    let expression = regex::Regex::new(&text).ok()?;
+    let found = expression.captures(&subject).and_then(|found| found.get(group).map(|group| group.as_str().to_owned()));
+    Some(found.unwrap_or_default())
+}
+
+/// Placeholder of a server variable.
+pub(super) fn variable(name: &str) -> Result<&'static str, String> {
+    Ok(match name {
+        "HTTP_HOST" | "SERVER_NAME" => "{host}",
+        "REQUEST_URI" => "{path}",
+        "QUERY_STRING" => "{query}",
+        "REQUEST_SCHEME" => "{scheme}",
+        _ => return Err(format!("`%{{{name}}}` has no counterpart here")),
+    })
+}
+
+/// Returns `true` for a rule whose target is the path itself, as `^(a.*)` and `$1`; `false` if only a part before it is
+/// dropped that may be missing, as `^(x/)?(a.*)` and `$2`. Apache does not apply such a rule to its own result.
+pub(super) fn leads_to_itself(directive: &Directive) -> Option<bool> {
+    let text = directive.first().strip_prefix('^')?;
+    let text = text.strip_suffix('$').unwrap_or(text);
+    let end = |text: &str| {
+        let mut depth = 0;
+        text.char_indices().find_map(|(at, letter)| {
+            depth += i32::from(letter == '(') - i32::from(letter == ')');
+            (depth == 0).then_some(at + 1)
+        })
+    };
+    let is_group = |text: &str| text.starts_with('(') && !text.starts_with("(?") && !text.contains(r"\(");
+    if !is_group(text) {
+        return None;
+    }
+    let first = end(text)?;
+    if first == text.len() {
+        return (directive.argument(1) == "$1").then_some(true);
+    }
+    let rest = text[first..].strip_prefix('?').filter(|rest| is_group(rest) && end(rest) == Some(rest.len()))?;
+    let groups = text[..first].matches('(').count() - text[..first].matches("(?").count();
+    (!rest.is_empty() && directive.argument(1) == format!("${}", groups + 1)).then_some(false)
+}
+
+/// Returns `true` if a pattern is for a script and paths that begin with its own, with or without an escaped dot.
+pub(super) fn is_of_script(pattern: &ForeignPattern, script: &str) -> bool {
+    let head = pattern.head();
+    head == script || (pattern.fits(script) && script.strip_prefix(&head).is_some_and(|rest| rest.starts_with('.')))
+}
