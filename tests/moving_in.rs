@@ -177,12 +177,12 @@ fn a_socket_without_permission_has_advice() {
 fn what_exists_is_forbidden() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir_all(directory.path().join("closed/inner")).unwrap();
-    for name in ["closed/a.txt", "closed/inner/b.php", "open.txt"] {
+    for name in ["closed/a.txt", "closed/page.html", "closed/inner/b.php", "open.txt"] {
         fs::write(directory.path().join(name), "file").unwrap();
     }
     let next = FunctionServer::start(|_| response("200 OK", "", "next"));
     let server = TestServer::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n root \"{0}\"\n files \"/closed/*\" {{ forbidden }}\n forward \"http://{1}\"\n}}\n",
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{0}\"\n extensions \"html\"\n files \"/closed/*\" {{ forbidden }}\n forward \"http://{1}\"\n}}\n",
         directory.path().display(),
         next.address
     ));
@@ -196,6 +196,8 @@ fn what_exists_is_forbidden() {
             check("GET", target, "403", "");
             check("POST", target, "403", "");
         }
+        // A file that would be found with its extension.
+        check("GET", "/closed/page", "403", "");
         // A script with a path after it.
         check("GET", "/closed/inner/b.php/c/d", "403", "");
         check("DELETE", "/closed/", "403", "");

@@ -315,14 +315,19 @@ impl StaticFileInner {
         HandlerOutcome::Wait(Box::pin(async move {
             let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
             let path = inner.path_in_tree(routed.path).unwrap_or_default();
-            let rejection = match inner.open_root(routed.host, routed.now).await {
-                Ok(root) => inner.tree.reject_existing(&root, path).await,
-                Err(error) => error.into(),
+            let root = match inner.open_root(routed.host, routed.now).await {
+                Ok(root) => root,
+                Err(error) => return reject(&routed, error.into()),
             };
-            match rejection {
-                FileRejection::NotFound => reject(&routed, rejection),
-                _ => HandlerOutcome::Ready(rejected(&routed, rejection)),
+            // A later handler would find the file with its extension.
+            let extended = inner.tree.files.extensions.iter().map(|end| [path, b".", end.as_bytes()].concat());
+            for path in std::iter::once(path.to_vec()).chain(extended) {
+                match inner.tree.reject_existing(&root, &path).await {
+                    FileRejection::NotFound => {}
+                    rejection => return HandlerOutcome::Ready(rejected(&routed, rejection)),
+                }
             }
+            reject(&routed, FileRejection::NotFound)
         }))
     }
 
