@@ -620,7 +620,7 @@ fn difference(request: &CorpusRequest, expected: &CorpusAnswer, found: &CorpusAn
         let is_to_directory =
             expected.fields.get("location").is_some_and(|location| location.ends_with(&format!("{}/", request.path)));
         let is_of_files =
-            (request.method != "GET" && matches!(found.status, 404 | 405) && !expected.body.contains("STUB"))
+            (request.method != "GET" && matches!(found.status, 403..=405) && !expected.body.contains("STUB"))
                 || (matches!(request.method, "POST" | "DELETE") && lacks_directory(expected, found, is_to_directory));
         let is_same = are_redirects || is_method || are_gateway_errors || are_rejections || is_of_files;
         return (!is_same).then(|| format!("status {} instead of {}", found.status, expected.status));

@@ -163,10 +163,10 @@ pub(super) fn pass(
     let other = found.path.trim_end_matches('/');
     if prefix != other {
         if !other.is_empty() {
-            parts.redirects.push(
-                KdlNode::with("rewrite", format!("~^{}(/.*)?$", regex::escape(prefix)))
-                    .text(format!("{prefix}{other}{{1}}")),
-            );
+            // `/a/` is not for `/a`.
+            let rest = if path.ends_with('/') { "(/.*)$" } else { "(/.*)?$" };
+            let node = KdlNode::with("rewrite", format!("~^{}{rest}", regex::escape(prefix)));
+            parts.redirects.push(node.text(format!("{prefix}{other}{{1}}")));
         }
         if !prefix.is_empty() {
             lines.push(KdlNode::with("strip-prefix", prefix));

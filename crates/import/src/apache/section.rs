@@ -36,9 +36,12 @@ impl<'a> ApacheSection<'a> {
 }
 
 impl ApacheSection<'_> {
-    /// Returns `true` for directories of the disk.
+    /// Returns `true` for directories of the disk whose paths have one alias, or none. An expression may be for all.
     pub(super) fn is_of_directory(&self) -> bool {
-        self.rank.0 <= 1 && !is(self.directive, "proxy")
+        let is_fixed =
+            |pattern: &ForeignPattern| matches!(pattern, ForeignPattern::Prefix(_) | ForeignPattern::Exact(_));
+        let is_fixed = || self.patterns.as_deref().is_ok_and(|patterns| patterns.iter().all(is_fixed));
+        self.rank.0 == 0 || (self.rank.0 == 1 && !is(self.directive, "proxy") && is_fixed())
     }
 
     /// Returns `true` if all paths of another section are paths of this one. Of two directories, one is in the other.
@@ -86,10 +89,11 @@ pub(super) fn of_host<'a>(blocks: &[&'a [Directive]], mounts: &[Mount]) -> Vec<A
 
 /// Paths that are forwarded to the servers of a `Proxy` section.
 fn proxied(section: &Directive, blocks: &[&[Directive]]) -> Result<Vec<ForeignPattern>, String> {
-    if blocks.iter().any(|block| block.iter().any(|child| forwards_otherwise(child, false))) {
+    let server = section.first().trim_end_matches('*');
+    let is_otherwise = blocks.iter().any(|block| block.iter().any(|child| forwards_otherwise(child, false)));
+    if is_otherwise || server.contains(['*', '?', '[', '~']) {
         return Err("access rules are for paths, not for servers".to_owned());
     }
-    let server = section.first().trim_end_matches('*');
     let passes = blocks.iter().flat_map(|block| block.iter()).filter(|child| is(child, "proxypass"));
     let own = passes.filter(|pass| pass.argument(1).starts_with(server) && pass.argument(1) != "!");
     Ok(own.flat_map(|pass| prefix(pass.first())).collect())

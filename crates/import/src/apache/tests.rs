@@ -194,6 +194,13 @@ fn what_apache_rejects_is_rejected() {
         "<Directory /srv>\nRequire ip 10.0.0.2\n</Directory>\nAlias /x /y\n<Directory /y>\nRequire all granted\n</Directory>",
         &["allow all path=\"/x/*\"", "allow \"10.0.0.2\"", "deny all"],
     );
+    // An expression holds in all aliases.
+    check(
+        "<DirectoryMatch \"/\\.git\">\nRequire all denied\n</DirectoryMatch>\nAlias /x /y\n<Directory /y>\nRequire all granted\n\
+         </Directory>\n<Location />\n</Location>\n<Directory /srv>\nRequire ip 10.0.0.1\n</Directory>",
+        &["deny all path=#\"~/\\.git\"#", "allow all path=\"/x/*\"", "allow \"10.0.0.1\"", "deny all"],
+    );
+    check("ProxyPass /a/ http://b.a/\n<Proxy http://*.a/*>\nRequire ip 10.0.0.1\n</Proxy>", &["deny all"]);
     // Guards of other modules.
     check(
         "<Location /a>\nSSLRequire %{SSL_CLIENT_S_DN_O} eq \"A\"\n</Location>",
@@ -403,6 +410,8 @@ fn sections_choose_upstreams() {
     let forward = "forward \"http://b\" path=\"/a/*\" {";
     check(&format!("{open}\n<Location /a/i>\nProxyPass !\n</Location>"), &[&closed[..], &[forward]].concat());
     check(&format!("ProxyPass /a/i !\n{open}"), &[&[forward], &closed[..]].concat());
+    let (lines, _) = translated("<Location /a/>\nProxyPass http://b/c/\n</Location>", None);
+    assert!(lines.contains(&"rewrite \"~^/a(/.*)$\" \"/a/c{1}\"".to_owned()), "{lines:#?}");
     // ProxyPreserveHost of a section holds within later ones around it, too.
     check(
         "<Location /a/s>\nProxyPreserveHost On\nProxyPass ws://b:1/a/s\n</Location>\n\
