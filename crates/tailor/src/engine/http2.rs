@@ -31,11 +31,20 @@ pub(super) fn engine_turn<'a>(output: &'a mut H2Output, limits: &'a H2Limits, no
     EngineTurn { now: Duration::from_nanos(now), limits, output }
 }
 
+/// Moves output to `filled`, so that the connection handles further input. The caller takes all of it after each read,
+/// so it is bounded by the size of a read.
+pub(super) fn make_room(output: &mut H2Output, filled: &mut Vec<u8>) {
+    filled.extend_from_slice(output.bytes());
+    output.clear();
+}
+
 /// One connection's HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Http2 {
     connection: H2ClientConnection,
     output: H2Output,
+    /// Output that input has filled; it precedes the rest.
+    filled: Vec<u8>,
     /// Input that is not understood yet: the beginning of a frame.
     partial: Vec<u8>,
     streams: LoadStreams<StreamId>,
@@ -75,6 +84,7 @@ impl Http2 {
         let mut http2 = Self {
             connection: H2ClientConnection::new(now, limits),
             output: H2Output::default(),
+            filled: Vec::new(),
             partial: Vec::new(),
             streams: LoadStreams::default(),
             is_settled: false,
@@ -138,7 +148,10 @@ impl Http2 {
         let consumed_bytes = handled.consumed_bytes as u64;
         let event = match handled.event {
             ClientEvent::NeedInput => ResponseEvent::NeedInput,
-            ClientEvent::AwaitOutput => ResponseEvent::Other,
+            ClientEvent::AwaitOutput => {
+                make_room(&mut self.output, &mut self.filled);
+                ResponseEvent::Other
+            }
             ClientEvent::Response { stream, status, is_last } => {
                 if let Some(place) = self.streams.place(stream) {
                     self.streams.on_head(place, status, response_fields, requests);
@@ -207,6 +220,7 @@ impl Http2 {
             };
             connection.poll_output(CONTENT_BYTES_MAX, &mut turn, place);
         }
+        out.append(&mut self.filled);
         out.extend_from_slice(self.output.bytes());
         self.output.clear();
     }

@@ -50,6 +50,11 @@ impl ClientProtocol {
         }
     }
 
+    /// Returns whether input by itself causes output, such as responses to pings.
+    pub(crate) fn responds_to_input(&self) -> bool {
+        matches!(self, Self::Http2(_) | Self::Http2Sockets(_))
+    }
+
     /// Handles an orderly end of the connection. Returns whether it completes the current response.
     pub(crate) fn on_close(&self) -> bool {
         match self {

@@ -8,7 +8,7 @@ use wire::h2::{ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits,
 
 use super::clock::Nanos;
 use super::failure::{FailureClass, FailureReason};
-use super::http2::{CONTENT_BYTES_MAX, Http2Request, engine_turn};
+use super::http2::{CONTENT_BYTES_MAX, Http2Request, engine_turn, make_room};
 use super::shared::ThreadShared;
 use super::web_socket::{WebSocket, WebSocketEvent};
 
@@ -17,6 +17,8 @@ use super::web_socket::{WebSocket, WebSocketEvent};
 pub(crate) struct Http2Sockets {
     connection: H2ClientConnection,
     output: H2Output,
+    /// Output that input has filled; it precedes the rest.
+    filled: Vec<u8>,
     /// Input that is not understood yet: the beginning of a frame.
     partial: Vec<u8>,
     /// Sockets in the order of their streams; none before the server's SETTINGS.
@@ -64,6 +66,7 @@ impl Http2Sockets {
         let mut sockets = Self {
             connection: H2ClientConnection::new(now, limits),
             output: H2Output::default(),
+            filled: Vec::new(),
             partial: Vec::new(),
             sockets: Vec::new(),
             open_sockets: 0,
@@ -117,7 +120,10 @@ impl Http2Sockets {
         self.has_started |= handled.consumed_bytes > 0;
         let event = match handled.event {
             ClientEvent::NeedInput => SocketsEvent::NeedInput,
-            ClientEvent::AwaitOutput => SocketsEvent::Other,
+            ClientEvent::AwaitOutput => {
+                make_room(&mut self.output, &mut self.filled);
+                SocketsEvent::Other
+            }
             ClientEvent::Response { status, .. } if status.code() < 200 => SocketsEvent::Other,
             ClientEvent::Response { status, is_last: false, .. } if status.code() < 300 => {
                 self.open_sockets += 1;
@@ -198,6 +204,9 @@ impl Http2Sockets {
     fn offer_control_frames(&mut self, index: usize, shared: &ThreadShared, now: Nanos) {
         let StreamSocket { socket, unsent, .. } = &mut self.sockets[index];
         let earlier_bytes = unsent.len();
+        if earlier_bytes > CONTENT_BYTES_MAX {
+            return; // The server does not accept what it makes the client send.
+        }
         socket.take_output(unsent);
         let added_bytes = unsent.len() - earlier_bytes;
         if added_bytes > 0 {
@@ -268,6 +277,7 @@ impl Http2Sockets {
             };
             connection.poll_output(CONTENT_BYTES_MAX, &mut turn, place);
         }
+        out.append(&mut self.filled);
         out.extend_from_slice(self.output.bytes());
         self.output.clear();
     }

@@ -220,6 +220,9 @@ impl WebSocket {
                 _ => return (0, WebSocketEvent::NeedInput),
             },
             127 => match rest.first_chunk::<8>() {
+                Some([high, ..]) if high & 0x80 != 0 => {
+                    return malformed("a WebSocket frame with a length of 2^63 bytes or more");
+                }
                 Some(bytes) => (u64::from_be_bytes(*bytes), 10),
                 None => return (0, WebSocketEvent::NeedInput),
             },

@@ -27,7 +27,7 @@ fn start(act: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 's
 }
 
 /// Starts a server that writes `first`, then `again` endlessly, with a pause after each.
-fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String {
+pub(crate) fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String {
     start(move |stream| {
         stream.write_all(first)?;
         loop {
@@ -139,4 +139,22 @@ fn connections_that_are_closed_at_once() {
         assert_eq!((failed, report["served"].as_u64()), (100, Some(0)), "{arguments:?}: {report}");
         assert!(begin.elapsed() < RUN_MAX, "{:?}", begin.elapsed());
     }
+}
+
+/// Frames that the client must respond to, from a server that reads none of the responses.
+#[test]
+fn floods_of_http2() {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let rows = [("settings", SETTINGS.repeat(10_000)), ("pings", PING.repeat(10_000))];
+    let rows = rows.map(|(name, frames)| (name, flood(&SETTINGS, frames.leak(), NO_PAUSE)));
+    in_parallel(&rows, |(name, url)| {
+        for arguments in [&["--http2"][..], &["--http2", "--streams", "4"], &["--http2", "-R", "50"]] {
+            let begin = Instant::now();
+            let (report, code) = bench(url, &[&["-c", "2", "-n", "8", "--timeout", "500ms"], arguments].concat());
+            assert!(begin.elapsed() < RUN_MAX, "{name} {arguments:?}: {:?}", begin.elapsed());
+            assert_eq!(failures(&report), [("time-out".to_owned(), 8)], "{name} {arguments:?}");
+            assert_eq!((report["served"].as_u64(), code), (Some(0), 1), "{name} {arguments:?}");
+        }
+    });
 }

@@ -39,6 +39,10 @@ const REST: Nanos = 10 * MILLISECOND;
 /// its side and the client's ports stay free.
 const CLOSING_MAX: Nanos = SECOND;
 
+/// Unsent bytes from which a connection with control frames reads no more. A server that does not read its responses
+/// must not fill the client's memory.
+const UNSENT_MAX: usize = 1 << 20;
+
 /// Rate of a line that only simulates latency.
 const UNLIMITED_BITS_PER_SECOND: u64 = 100_000_000_000;
 
@@ -518,6 +522,9 @@ impl LoadConnection {
             if reads == READS_MAX {
                 self.set_timer(now, shared);
                 break;
+            }
+            if self.unsent.len() > UNSENT_MAX && self.protocol.responds_to_input() {
+                break; // The event for room in the socket continues.
             }
             reads += 1;
             let Some(length) = self.receivable_bytes(input.len(), shared, now) else { break };

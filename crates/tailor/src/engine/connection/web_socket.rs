@@ -102,7 +102,10 @@ impl LoadConnection {
     /// Appends control frames to the thread's output buffer. Begins to close a connection that has sent all its requests.
     pub(super) fn take_web_socket_output(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if let ClientProtocol::WebSocket(socket) = &mut self.protocol {
-            socket.take_output(&mut shared.output);
+            // Control frames wait if the server does not read those before.
+            if self.unsent.len() <= super::UNSENT_MAX {
+                socket.take_output(&mut shared.output);
+            }
             if self.requests_left == 0 && self.in_flight.is_empty() && self.phase == LoadPhase::Open {
                 self.phase = LoadPhase::Closing;
                 self.since = now;
