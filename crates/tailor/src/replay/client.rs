@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::pki_types::ServerName;
@@ -74,11 +74,10 @@ impl ReplayServer {
         Ok(Self { address, tls, fields: lines, origins: origins.collect(), timeout: options.timeout })
     }
 
-    fn connect(&self) -> io::Result<ReplayStream> {
-        let stream = TcpStream::connect_timeout(&self.address, self.timeout)?;
+    fn connect(&self, deadline: Instant) -> io::Result<ReplayStream> {
+        let stream = TcpStream::connect_timeout(&self.address, time_until(deadline)?)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(self.timeout))?;
-        stream.set_write_timeout(Some(self.timeout))?;
+        let stream = TimedStream { stream, deadline };
         let Some((config, name)) = &self.tls else { return Ok(ReplayStream::Plain(stream)) };
         let session = ClientConnection::new(Arc::clone(config), name.clone()).map_err(io::Error::other)?;
         Ok(ReplayStream::Tls(Box::new(StreamOwned::new(session, stream))))
@@ -106,9 +105,52 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
+/// Time until a deadline.
+///
+/// # Errors
+/// The deadline has passed.
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Connection on which a response must be complete at its deadline. A limit for each read would never end a response
+/// that arrives byte by byte.
+struct TimedStream {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Read for TimedStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(time_until(self.deadline)?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for TimedStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(time_until(self.deadline)?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 enum ReplayStream {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(TimedStream),
+    Tls(Box<StreamOwned<ClientConnection, TimedStream>>),
+}
+
+impl ReplayStream {
+    fn set_deadline(&mut self, deadline: Instant) {
+        match self {
+            Self::Plain(stream) => stream.deadline = deadline,
+            Self::Tls(stream) => stream.sock.deadline = deadline,
+        }
+    }
 }
 
 impl Read for ReplayStream {
@@ -166,14 +208,16 @@ impl<'a> ReplayClient<'a> {
     /// There was no valid response in time; the text says why.
     pub(super) fn fetch(&mut self, method: &str, target: &str) -> Result<ReplayResponse, String> {
         let request = format!("{method} {target} HTTP/1.1\r\n{}\r\n", self.server.fields);
-        if let Some(stream) = self.kept.take() {
+        let deadline = Instant::now() + self.server.timeout;
+        if let Some(mut stream) = self.kept.take() {
+            stream.set_deadline(deadline);
             match self.exchange(stream, method, &request) {
                 // The server may have closed the connection meanwhile.
                 Err(error) if !is_timeout(&error) && error.kind() != ErrorKind::InvalidData => {}
                 result => return result.map_err(|error| describe(&error)),
             }
         }
-        let stream = self.server.connect().map_err(|error| describe(&error))?;
+        let stream = self.server.connect(deadline).map_err(|error| describe(&error))?;
         self.exchange(stream, method, &request).map_err(|error| describe(&error))
     }
 
@@ -275,7 +319,7 @@ fn is_timeout(error: &io::Error) -> bool {
 
 fn describe(error: &io::Error) -> String {
     match error.kind() {
-        _ if is_timeout(error) => "no response in time".to_owned(),
+        _ if is_timeout(error) => "no complete response in time".to_owned(),
         ErrorKind::UnexpectedEof => "closed the connection without a response".to_owned(),
         ErrorKind::InvalidData => format!("malformed response: {error}"),
         _ => error.to_string(),

@@ -109,3 +109,25 @@ fn the_timing_of_the_log() {
     let output = tailor(&["replay", "--speed", "0", log.to_str().unwrap(), &server.url, &server.url]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+/// The time limit is one for the whole response, not for each read.
+#[test]
+fn responses_without_end() {
+    let old = server(false);
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    std::fs::write(&log, LOG).unwrap();
+    let log = log.to_str().unwrap();
+    for (first, again) in [
+        (&b"HTTP/1.1 200 OK\r\n\r\n"[..], &b"x"[..]),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ] {
+        let new = crate::hostile::flood(first, again, std::time::Duration::from_millis(1));
+        let output = tailor(&["replay", "-n", "1", "--timeout", "300ms", log, &old.url, &new]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("status 200 -> no complete response in time"), "{text}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
