@@ -3,6 +3,9 @@
 use super::script::{Expression, ScriptTemplatePiece};
 use super::write::literal;
 
+/// Maximum size of a value, because a short script can double a value many times.
+const VALUE_BYTES_MAX: usize = 16 << 20;
+
 /// Value of an expression, as far as it is known before the script runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScriptValue {
@@ -44,6 +47,16 @@ impl ScriptValue {
         }
     }
 
+    /// Approximate size in bytes.
+    fn size(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Text(text) => text.len(),
+                Self::Table(entries) => entries.iter().map(|(key, value)| key.len() + value.size()).sum(),
+                _ => 0,
+            }
+    }
+
     pub(super) fn number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -82,6 +95,7 @@ pub(super) trait Evaluator {
                         ScriptTemplatePiece::Text(text) => literal(text),
                         ScriptTemplatePiece::Value(value) => self.text(value)?,
                     };
+                    check_size(out.len())?;
                 }
                 ScriptValue::Text(out)
             }
@@ -115,11 +129,24 @@ pub(super) trait Evaluator {
             }
             Expression::Call(function, arguments) => self.call(function, arguments)?,
             Expression::Table(entries) => {
-                let entries = entries.iter().map(|(key, value)| Ok((key.clone(), self.evaluate(value)?)));
+                let mut size = 0;
+                let entries = entries.iter().map(|(key, value)| {
+                    let value = self.evaluate(value)?;
+                    size += key.len() + value.size();
+                    check_size(size)?;
+                    Ok((key.clone(), value))
+                });
                 ScriptValue::Table(entries.collect::<Result<_, String>>()?)
             }
             Expression::List(values) => {
-                ScriptValue::list(values.iter().map(|value| self.evaluate(value)).collect::<Result<_, _>>()?)
+                let mut size = 0;
+                let values = values.iter().map(|value| {
+                    let value = self.evaluate(value)?;
+                    size += value.size();
+                    check_size(size)?;
+                    Ok(value)
+                });
+                ScriptValue::list(values.collect::<Result<_, String>>()?)
             }
             Expression::Unary("#", list) => match self.evaluate(list)? {
                 ScriptValue::Table(entries) => ScriptValue::Number(entries.len() as f64),
@@ -153,7 +180,9 @@ pub(super) trait Evaluator {
             };
         }
         if operator == ".." || (operator == "+" && (is_text(&left) || is_text(&right))) {
-            return Ok(ScriptValue::Text(self.text_of(left)? + &self.text_of(right)?));
+            let text = self.text_of(left)? + &self.text_of(right)?;
+            check_size(text.len())?;
+            return Ok(ScriptValue::Text(text));
         }
         match (left, right) {
             (ScriptValue::Number(left), ScriptValue::Number(right)) => Ok(ScriptValue::Number(match operator {
@@ -196,6 +225,10 @@ pub(super) trait Evaluator {
             _ => Err("a value that is no table".to_owned()),
         }
     }
+}
+
+fn check_size(bytes: usize) -> Result<(), String> {
+    if bytes > VALUE_BYTES_MAX { Err(format!("a value of more than {VALUE_BYTES_MAX} bytes")) } else { Ok(()) }
 }
 
 fn is_text(value: &ScriptValue) -> bool {

@@ -23,11 +23,17 @@ const OTHER_SIGNS: [&str; 6] = ["!", "?", "^", "&", "|", "~"];
 
 /// Splits a script into tokens with their lines.
 pub(super) fn tokens(text: &str, language: ScriptLanguage) -> Result<Vec<(ScriptToken, usize)>, String> {
-    let mut lexer = Lexer { text, at: 0, line: 1, language };
+    let mut lexer = Lexer { text, at: 0, line: 1, language, is_after_operand: false };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_space()?;
         let line = lexer.line;
+        lexer.is_after_operand = match tokens.last() {
+            None => false,
+            Some((ScriptToken::Sign(sign), _)) => [")", "]", "}"].contains(sign),
+            Some((ScriptToken::Name(name), _)) => name != "return",
+            Some(_) => true,
+        };
         match lexer.next() {
             Ok(Some(token)) => tokens.push((token, line)),
             Ok(None) => return Ok(tokens),
@@ -36,11 +42,36 @@ pub(super) fn tokens(text: &str, language: ScriptLanguage) -> Result<Vec<(Script
     }
 }
 
+/// Sign for a regular expression, which has no translation.
+const PATTERN: &str = "/.../";
+
+/// Length of a regular expression with its flags.
+fn pattern_length(rest: &str) -> Option<usize> {
+    let (mut is_escaped, mut is_class) = (false, false);
+    let end = rest.char_indices().skip(1).find_map(|(at, character)| match character {
+        '\n' => Some(None),
+        _ if std::mem::take(&mut is_escaped) => None,
+        '\\' => {
+            is_escaped = true;
+            None
+        }
+        '[' | ']' => {
+            is_class = character == '[';
+            None
+        }
+        '/' if !is_class => Some(Some(at + 1)),
+        _ => None,
+    })??;
+    Some(end + rest[end..].bytes().take_while(u8::is_ascii_alphabetic).count())
+}
+
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
     line: usize,
     language: ScriptLanguage,
+    /// True if the last token ends an operand, so that `/` divides.
+    is_after_operand: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -113,6 +144,10 @@ impl<'a> Lexer<'a> {
             first if first.is_alphabetic() || first == '_' || first == '$' => {
                 let length = rest.find(|it: char| !it.is_alphanumeric() && it != '_' && it != '$');
                 ScriptToken::Name(self.take(length.unwrap_or(rest.len())).to_owned())
+            }
+            '/' if !is_lua && !self.is_after_operand && pattern_length(rest).is_some() => {
+                self.take(pattern_length(rest).unwrap_or(1));
+                ScriptToken::Sign(PATTERN)
             }
             first => {
                 let sign = SIGNS.iter().chain(&OTHER_SIGNS).find(|sign| rest.starts_with(**sign));
@@ -220,6 +255,18 @@ mod tests {
                     (name("x"), 2),
                     (ScriptToken::Sign("=>"), 2),
                     (ScriptToken::Template(vec![("b".into(), "y".into()), ("c".into(), String::new())]), 2),
+                ],
+            ),
+            (
+                "a(/[/\"]\\/'(/gi) / 2",
+                javascript,
+                vec![
+                    (name("a"), 1),
+                    (ScriptToken::Sign("("), 1),
+                    (ScriptToken::Sign(PATTERN), 1),
+                    (ScriptToken::Sign(")"), 1),
+                    (ScriptToken::Sign("/"), 1),
+                    (ScriptToken::Number(2.0), 1),
                 ],
             ),
             ("1_000 '\\x41\\u0042'", javascript, vec![(ScriptToken::Number(1000.0), 1), (text("AB"), 1)]),

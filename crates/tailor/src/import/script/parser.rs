@@ -6,13 +6,15 @@ use super::{Expression, ScriptLanguage, ScriptTemplatePiece, Statement, Statemen
 
 /// Maximum nesting of expressions and blocks.
 const DEPTH_MAX: usize = 100;
+/// Maximum height of the tree of a statement, which chains such as `a + b + c` make high without nesting.
+const HEIGHT_MAX: usize = 400;
 
 /// Parses a script.
 ///
 /// # Errors
 /// The script has a token that the language does not have, or is nested too deeply.
 pub(in crate::import) fn parse(text: &str, language: ScriptLanguage) -> Result<Vec<Statement>, String> {
-    let mut parser = Parser { tokens: tokens(text, language)?, at: 0, language, depth: 0 };
+    let mut parser = Parser { tokens: tokens(text, language)?, at: 0, language, depth: 0, height: 0 };
     let statements = parser.block(None);
     match parser.depth > DEPTH_MAX {
         true => Err(format!("line {}: more than {DEPTH_MAX} levels of nesting", parser.line())),
@@ -54,6 +56,8 @@ struct Parser {
     language: ScriptLanguage,
     /// Nesting of the current place; more than [`DEPTH_MAX`] after the limit was exceeded.
     depth: usize,
+    /// Upper bound for the height of all trees that were parsed within the current place.
+    height: usize,
 }
 
 /// The parser does not understand the statement.
@@ -113,11 +117,19 @@ impl Parser {
             self.at = self.tokens.len();
             return Err(NotUnderstood);
         }
+        let outer = std::mem::take(&mut self.height);
         let result = parse(self);
+        self.height = outer.max(self.height + 1);
         if self.depth <= DEPTH_MAX {
             self.depth -= 1;
         }
         result
+    }
+
+    /// Adds a link to a chain, such as an operator or a member.
+    fn link(&mut self) -> Parsed<()> {
+        self.height += 1;
+        if self.height > HEIGHT_MAX { Err(NotUnderstood) } else { Ok(()) }
     }
 
     /// Statements up to an end, which is taken, or up to the end of the script.
@@ -266,6 +278,7 @@ impl Parser {
             while let Some((operator, precedence)) = parser.operator().filter(|(_, it)| *it > precedence_min) {
                 parser.at += 1;
                 let right = parser.expression(precedence)?;
+                parser.link()?;
                 left = Expression::Binary(operator, Box::new(left), Box::new(right));
             }
             Ok(left)
@@ -290,6 +303,7 @@ impl Parser {
         }
         let mut operand = self.primary()?;
         loop {
+            self.link()?;
             let is_same_line = self.tokens.get(self.at).is_some_and(|(_, line)| *line == self.tokens[self.at - 1].1);
             operand = if self.take_sign(".") || self.take_sign("?.") || (is_same_line && self.is_method()) {
                 Expression::Member(Box::new(operand), Box::new(Expression::Text(self.name()?)))
@@ -348,8 +362,9 @@ impl Parser {
             }
             if !code.is_empty() {
                 let tokens = tokens(code, self.language).map_err(|_| NotUnderstood)?;
-                let mut inner = Parser { tokens, at: 0, language: self.language, depth: self.depth };
+                let mut inner = Parser { tokens, at: 0, language: self.language, depth: self.depth, height: 0 };
                 let value = inner.expression(0)?;
+                self.height = self.height.max(inner.height);
                 if inner.peek().is_some() {
                     return Err(NotUnderstood);
                 }
@@ -529,6 +544,18 @@ mod tests {
         assert!(matches!(&statements[4], StatementKind::Function { name, .. } if name == "setup"));
         assert_eq!(statements[5], StatementKind::Other);
         assert!(matches!(&statements[7], StatementKind::Assign { .. }), "{statements:?}");
+    }
+
+    /// A chain of 100,000 links would overflow the stack where its tree is dropped.
+    #[test]
+    fn long_chains_are_not_understood() {
+        for link in ["+a", ".a", "[a]", "(a)"] {
+            let script = |count: usize| format!("x = a{}", link.repeat(count));
+            assert_eq!(kinds(&script(100_000), ScriptLanguage::JavaScript), [StatementKind::Other], "{link}");
+            assert_ne!(kinds(&script(200), ScriptLanguage::JavaScript), [StatementKind::Other], "{link}");
+        }
+        let nested = (0..90).fold("a".to_owned(), |inner, _| format!("({inner}){}", "+a".repeat(100)));
+        assert_eq!(kinds(&format!("x = {nested}"), ScriptLanguage::JavaScript), [StatementKind::Other]);
     }
 
     #[test]
