@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{
     DatagramCounts, FailureClass, FailureReason, Failures, GroupRecord, HandshakeCounts, IntervalRecord, LineUsage,
-    ProcessorTime, RunOutcome, ScenarioRecord,
+    ProcessorTime, RunOutcome, ScenarioRecord, latency_histogram,
 };
 
 /// Maximum number of groups and lines in a message.
@@ -137,7 +137,10 @@ impl SentGroup {
             late_until: self.late_until,
             ..GroupRecord::default()
         };
-        decode(&self.latency, &mut group.latency)?;
+        if !self.latency.is_empty() {
+            group.latency = latency_histogram();
+            decode(&self.latency, &mut group.latency)?;
+        }
         Ok(group)
     }
 }

@@ -16,19 +16,29 @@ pub(crate) struct GroupRecord {
     pub in_time: u64,
     /// Due time of the last request that failed or missed the deadline, since the start of counting.
     pub late_until: Option<Nanos>,
-    /// Latency of served responses.
+    /// Latency of served responses. It takes its full size with the first one, because a scenario may have thousands of
+    /// steps.
     pub latency: Histogram<u64>,
 }
 
 impl Default for GroupRecord {
     fn default() -> Self {
-        Self { served: 0, failed: 0, in_time: 0, late_until: None, latency: latency_histogram() }
+        Self { served: 0, failed: 0, in_time: 0, late_until: None, latency: empty_histogram() }
     }
+}
+
+/// Histogram without values, which takes little memory.
+fn empty_histogram() -> Histogram<u64> {
+    // The bounds are constants within what the crate allows.
+    Histogram::new_with_bounds(1, 2, 1).expect("valid bounds")
 }
 
 impl GroupRecord {
     /// Counts a served response. `at` is the due time since the start of counting.
     pub(crate) fn serve(&mut self, latency: Nanos, is_in_time: bool, at: Nanos) {
+        if self.latency.is_empty() {
+            self.latency = latency_histogram();
+        }
         self.served += 1;
         self.latency.saturating_record(latency);
         if is_in_time {
@@ -50,7 +60,11 @@ impl GroupRecord {
         self.failed += other.failed;
         self.in_time += other.in_time;
         self.late_until = self.late_until.max(other.late_until);
-        self.latency.add(&other.latency).expect("the same bounds");
+        if self.latency.is_empty() {
+            self.latency = other.latency.clone();
+        } else if !other.latency.is_empty() {
+            self.latency.add(&other.latency).expect("the same bounds");
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) use pieces::{ContentPiece, ContentPieces};
 pub(crate) use plan::{Abort, ConnectionPersistence, LoadPlan, LoadVersion, TargetAddress};
 pub(crate) use processor_time::ProcessorTime;
 pub(crate) use profile::{LoadProfile, ProfilePhase};
-pub(crate) use recorder::{DatagramCounts, HandshakeCounts, IntervalRecord};
+pub(crate) use recorder::{DatagramCounts, HandshakeCounts, IntervalRecord, latency_histogram};
 pub(crate) use run::{Interval, RunOutcome, RunningLoad, start};
 pub(crate) use scenario::{
     CaptureSource, DataSet, RequestTemplate, ResponseCapture, Scenario, ScenarioRecord, ScenarioSet, ScenarioStep,
