@@ -155,10 +155,12 @@ enum SchemaOf {
     Web99,
 }
 
-/// Inserts `bench` if the first argument is a URL.
+/// Inserts `bench` if the first argument is a URL, or an option with a URL after it.
 fn with_command(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.get(1).is_some_and(|first| first.to_string_lossy().contains("://")) {
+    let is_url = |word: &OsString| word.to_string_lossy().contains("://");
+    let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
+    if arguments.get(1).is_some_and(|first| is_url(first) || is_option(first) && arguments[1..].iter().any(is_url)) {
         arguments.insert(1, "bench".into());
     }
     arguments

@@ -85,9 +85,7 @@ fn describe(old: &[BenchReport], new: &[BenchReport], tolerance: f64) -> Result<
                     tailor diff old1.json,old2.json,old3.json new1.json,new2.json,new3.json"
             .to_owned());
     }
-    if let Some(other) = old.iter().chain(new).find(|report| !is_same_load(&report.load, &old[0].load)) {
-        return Err(format!("the loads differ: {:?} and {:?}", old[0].load, other.load));
-    }
+    old.iter().chain(new).try_for_each(|report| check_same_load(&old[0].load, &report.load))?;
     if old.iter().chain(new).any(|report| report.interrupted) {
         return Err("a run was interrupted".to_owned());
     }
@@ -115,14 +113,29 @@ fn describe(old: &[BenchReport], new: &[BenchReport], tolerance: f64) -> Result<
     Ok((out, is_any_worse || has_more_failures))
 }
 
-/// Returns whether two loads are the same, apart from their random choices.
-pub(crate) fn is_same_load(one: &LoadShape, other: &LoadShape) -> bool {
-    let key = |load: &LoadShape| {
+/// Checks that two loads are the same, apart from their random choices.
+///
+/// # Errors
+/// The loads differ; the text names the parts that do.
+pub(crate) fn check_same_load(one: &LoadShape, other: &LoadShape) -> Result<(), String> {
+    let parts = |load: &LoadShape| {
         let LoadShape { pace, rate_per_second, profile, connections, threads, pipeline, protocol, tls, seed: _ } =
             load.clone();
-        (pace, rate_per_second, profile, connections, threads, pipeline, protocol, tls)
+        [
+            ("pace", pace),
+            ("rate", rate_per_second.map_or("none".to_owned(), format_rate)),
+            ("profile", profile.unwrap_or_else(|| "none".to_owned())),
+            ("connections", connections.to_string()),
+            ("threads", threads.to_string()),
+            ("pipeline or streams", pipeline.to_string()),
+            ("protocol", protocol),
+            ("TLS", tls.to_string()),
+        ]
     };
-    key(one) == key(other)
+    let (one, other) = (parts(one), parts(other));
+    let pairs = one.iter().zip(&other).filter(|(one, other)| one != other);
+    let different: Vec<String> = pairs.map(|((name, one), (_, other))| format!("{name} {one} and {other}")).collect();
+    if different.is_empty() { Ok(()) } else { Err(format!("the loads differ: {}", different.join(", "))) }
 }
 
 fn failed_share(report: &BenchReport) -> f64 {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::diff::{is_same_load, read};
+use crate::diff::{check_same_load, read};
 use crate::end::ProgramEnd;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
@@ -33,9 +33,7 @@ pub(crate) fn run(options: &HistoryOptions) -> Result<ProgramEnd, String> {
         reports.extend(read(path)?);
     }
     reports.sort_by(|a, b| a.start_unix_seconds.total_cmp(&b.start_unix_seconds));
-    if let Some(other) = reports.iter().find(|report| !is_same_load(&report.load, &reports[0].load)) {
-        return Err(format!("the loads differ: {:?} and {:?}", reports[0].load, other.load));
-    }
+    reports.iter().try_for_each(|report| check_same_load(&reports[0].load, &report.load))?;
     let text = table(&reports);
     if let Some(path) = &options.html {
         write_to(path, &page(&reports, &text))?;
@@ -50,7 +48,12 @@ fn table(reports: &[BenchReport]) -> String {
         "", "served/s", "p50", "p99", "p99.9", "us/request", "failed", "version"
     );
     for report in reports {
-        let time = |percentile| report.latency.at(percentile).map_or("unknown".to_owned(), format_nanos);
+        let time = |percentile| match report.latency.at(percentile) {
+            Some(nanos) => format_nanos(nanos),
+            // Too few requests for a percentile.
+            None if report.failures.total() == 0 => "-".to_owned(),
+            None => "unknown".to_owned(),
+        };
         let cost =
             report.server.as_ref().map_or("-".to_owned(), |it| format!("{:.2}", it.processor_micros_per_request));
         out += &format!(
@@ -107,7 +110,7 @@ fn page(reports: &[BenchReport], text: &str) -> String {
     let body = format!(
         "<h1>{}</h1>\n<p><code>tailor {}</code></p>\n{}<div class=\"wide\"><pre>{}</pre></div>\n",
         escape(&title),
-        escape(&last.arguments.join(" ")),
+        escape(&crate::output::shell_words(&last.arguments)),
         plots.concat(),
         escape(text)
     );

@@ -9,3 +9,24 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
         _ => Ok(()),
     }
 }
+
+/// Formats words so that a shell reads the same words.
+pub(crate) fn shell_words(words: &[String]) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_@%+=:,./-".contains(character);
+    let quote = |word: &String| match word.is_empty() || !word.chars().all(is_plain) {
+        true => format!("'{}'", word.replace('\'', "'\\''")),
+        false => word.clone(),
+    };
+    words.iter().map(quote).collect::<Vec<String>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_shell() {
+        let words = ["bench", "--require", "p99<5ms", "it's", "", "http://[::1]:80/?a&b"].map(str::to_owned);
+        assert_eq!(shell_words(&words), "bench --require 'p99<5ms' 'it'\\''s' '' 'http://[::1]:80/?a&b'");
+    }
+}

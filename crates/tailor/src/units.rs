@@ -26,15 +26,25 @@ pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses `500us`, `5ms`, `2s`, `1m` or `24h`; a number without a unit is in seconds.
+/// Parses `500us`, `5ms`, `2s`, `1m30s` or `24h`; a number without a unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let found = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
-    let (number, factor) = found.unwrap_or((text, 1.0));
-    match number.parse::<f64>() {
-        Ok(number) if number >= 0.0 && number * factor < 1e9 => Ok(Duration::from_secs_f64(number * factor)),
-        _ => Err(format!("`{text}` is not a time like 500us, 5ms, 2s, 1m or 24h")),
+    let invalid = || format!("`{text}` is not a time like 500us, 5ms, 2s, 1m30s or 24h");
+    let (mut rest, mut seconds) = (text, 0.0);
+    while !rest.is_empty() || text.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let factor = match unit {
+            // Only a time without any unit is in seconds.
+            "" if rest.len() == text.len() && after.is_empty() => 1.0,
+            unit => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?.1,
+        };
+        seconds += number.parse::<f64>().map_err(|_| invalid())? * factor;
+        rest = after;
     }
+    if seconds < 1e9 { Ok(Duration::from_secs_f64(seconds)) } else { Err(invalid()) }
 }
 
 /// Parses `0.3` or `30%`.
@@ -176,6 +186,12 @@ mod tests {
                 ("2", nanos(2_000_000_000)),
                 ("1m", nanos(60_000_000_000)),
                 ("0.5s", nanos(500_000_000)),
+                ("1m30s", nanos(90_000_000_000)),
+                ("1h0.5s20ms", nanos(3_600_520_000_000)),
+                ("", None),
+                ("1m30", None),
+                ("1 m", None),
+                ("1.2.3s", None),
                 ("s", None),
                 ("-1s", None),
                 ("1d", None),

@@ -282,7 +282,12 @@ impl FindReport {
 impl FindTry {
     /// Row of the table.
     fn line(&self) -> String {
-        let time = |nanos: Option<u64>| nanos.map_or("unknown".to_owned(), format_nanos);
+        let time = |nanos: Option<u64>| match nanos {
+            Some(nanos) => format_nanos(nanos),
+            // Too few requests for a percentile.
+            None if self.failed == 0 => "-".to_owned(),
+            None => "unknown".to_owned(),
+        };
         format!(
             "{:>10} {:>12} {:>8} {:>10} {:>10}  {}",
             format_count(self.rate_per_second),

@@ -41,13 +41,15 @@ impl ProgressDisplay {
     }
 
     fn show_line(&self, interval: &IntervalReport) {
+        // Without responses there is no latency.
+        let time = |nanos| if interval.served == 0 { "-".to_owned() } else { format_nanos(nanos) };
         let line = format!(
             "{:7.1} s  {:>10}/s  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
             interval.end_seconds,
             format_count(interval.served_per_second.round() as u64),
-            format_nanos(interval.p50_nanos),
-            format_nanos(interval.p99_nanos),
-            format_nanos(interval.max_nanos),
+            time(interval.p50_nanos),
+            time(interval.p99_nanos),
+            time(interval.max_nanos),
             format_count(interval.failures.total()),
         );
         let mut out = std::io::stderr().lock();

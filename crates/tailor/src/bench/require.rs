@@ -50,7 +50,13 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
         _ => (Relation::Equal, &rest[1..]),
     };
     let bound = bound.trim();
-    let seconds = || parse_duration(bound).map(|duration| duration.as_secs_f64());
+    let seconds = || {
+        // k6 means milliseconds by it, and seconds would hold always.
+        if bound.parse::<f64>().is_ok_and(|number| number != 0.0) {
+            return Err(format!("`{text}`: the time needs a unit, such as {bound}ms"));
+        }
+        parse_duration(bound).map(|duration| duration.as_secs_f64())
+    };
     let (quantity, bound) = match name.trim() {
         "rate" => (RequiredQuantity::Rate, parse_number(bound)?),
         "goodput" => (RequiredQuantity::Goodput, parse_number(bound)?),

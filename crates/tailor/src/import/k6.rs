@@ -503,7 +503,7 @@ mod tests {
             "export let options = {\n  stages: [{ duration: '1m', target: 10 }],\n  thresholds: { http_req_duration: ['p(95)<500', 'avg<100'], http_req_failed: ['rate<0.01'], checks: ['rate>0.9'] },\n\
                insecureSkipTLSVerify: true,\n};\nconst paths = ['/a', '/b'];\nexport function setup() { return 1 }\n\
              export default () => {\n  http.get('http://h' + paths[Math.floor(Math.random() * paths.length)]);\n  for (let i = 0; i < 3; i++) {\n    http.get('http://h/loop');\n  }\n}",
-            "--require p95<500ms --require mean<100ms --require failures<1% -k http://h scenario \"default 1\" { get \"/a\" } scenario \"default 2\" { get \"/b\" }",
+            "--require 'p95<500ms' --require 'mean<100ms' --require 'failures<1%' -k http://h scenario \"default 1\" { get \"/a\" } scenario \"default 2\" { get \"/b\" }",
             &[
                 (1, "the option stages"),
                 (1, "the threshold checks: rate>0.9"),

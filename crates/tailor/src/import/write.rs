@@ -15,7 +15,8 @@ pub(super) fn to_kdl(imported: &Imported, source: &str) -> String {
 fn write_file(out: &mut String, imported: &Imported, source: &str) -> std::fmt::Result {
     let one_line = |text: &str| text.replace(|character: char| character.is_control(), " ");
     let server = imported.server.as_deref().unwrap_or("http://SERVER");
-    let arguments: String = imported.arguments.iter().map(|argument| format!("{argument} ")).collect();
+    let arguments = crate::output::shell_words(&imported.arguments);
+    let arguments = if arguments.is_empty() { arguments } else { arguments + " " };
     writeln!(out, "// Imported from {}. Run it with:", one_line(source))?;
     writeln!(out, "// tailor bench --scenario FILE {}{}", one_line(&arguments), one_line(server))?;
     for part in &imported.untranslated {

@@ -53,7 +53,7 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     writeln!(out, "<h1>{} requests served per second</h1>", format_rate(report.served_per_second))?;
     let date = crate::units::format_date(report.start_unix_seconds);
     writeln!(out, "<p class=\"note\">{}, {date}</p>", escape(&report.address))?;
-    writeln!(out, "<p><code>tailor {}</code></p>", escape(&report.arguments.join(" ")))?;
+    writeln!(out, "<p><code>tailor {}</code></p>", escape(&crate::output::shell_words(&report.arguments)))?;
     if report.interrupted {
         writeln!(out, "<p class=\"warn\">Interrupted: these are the measurements so far; nothing passed.</p>")?;
     }

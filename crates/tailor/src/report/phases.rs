@@ -87,7 +87,12 @@ pub(super) fn write_text(out: &mut String, phases: &[PhaseReport]) -> std::fmt::
         "max"
     )?;
     for phase in phases {
-        let time = |nanos: Option<u64>| nanos.map_or("unknown".to_owned(), format_nanos);
+        let time = |nanos: Option<u64>| match nanos {
+            Some(nanos) => format_nanos(nanos),
+            // Too few requests for a percentile, or none.
+            None if phase.failed == 0 => "-".to_owned(),
+            None => "unknown".to_owned(),
+        };
         let line = format!(
             "  {:>16} {:>16} {:>10}{} {:>8} {:>10} {:>10} {:>10}   {}",
             format!("{:.1} to {:.1} s", phase.start_seconds, phase.end_seconds),

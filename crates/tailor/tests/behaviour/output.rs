@@ -64,6 +64,7 @@ fn what_can_not_be_is_reported_before_the_run() {
         (&["--json", "/nonexistent/x"][..], "/nonexistent/x: No such file"),
         (&["--html", "/nonexistent/x"], "/nonexistent/x: No such file"),
         (&["-d", "0"], "must be more than 0"),
+        (&["--require", "p99<5"], "the time needs a unit, such as 5ms"),
     ] {
         let output = tailor(&[&["bench", &server.url, "-n", "1"], arguments].concat());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -82,6 +83,8 @@ fn a_url_first_is_a_benchmark() {
     let (text, progress) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && text.contains("p99.9"), "{text}{progress}");
     assert!(!progress.contains(" 0/s"), "nothing is told of the rest after the last interval: {progress}");
+    let output = tailor(&["-c", "2", "-n2", "-q", &server.url]);
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

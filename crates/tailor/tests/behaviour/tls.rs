@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::CryptoProvider;
@@ -12,7 +13,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 use serde_json::Value;
 
 use crate::server::{FakeServer, FakeServerAction, FakeServerStream, ReceivedRequest, ok, start_on};
-use crate::{bench, failures};
+use crate::{bench, failures, tailor};
 
 /// Certificate authority (CA), and the settings of a server with a certificate from it for `localhost`.
 pub(crate) struct LocalhostCa {
@@ -249,4 +250,12 @@ fn raw_server(answer: &[u8], is_ended: bool) -> String {
         }
     });
     url
+}
+
+#[test]
+fn a_server_without_tls() {
+    let url = crate::hostile::flood(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x", Duration::from_millis(1));
+    let output = tailor(&["bench", "-q", "-n", "1", &url.replace("http://", "https://")]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("TLS failure") && text.contains("does not speak TLS on this port"), "{text}");
 }

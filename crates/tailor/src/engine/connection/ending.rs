@@ -71,6 +71,9 @@ impl LoadConnection {
             rustls::Error::InvalidCertificate(_) => {
                 format!("{error}; --cacert FILE trusts this CA, -k skips verification")
             }
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+                "the server does not speak TLS on this port; use http://, or the port of HTTPS".to_owned()
+            }
             error => error.to_string(),
         };
         self.fail(FailureClass::Tls, FailureReason::Message(reason), shared, now);
