@@ -577,8 +577,7 @@ impl ForwardConfig {
 pub struct FilesConfig {
     /// Directory of the files.
     pub root: RootPattern,
-    /// Taken from the front of a path before its file is looked for below the root: with `/downloads`, the path
-    /// `/downloads/a` is the file `a`. Empty for nothing; never ends with a slash.
+    /// Prefix that a path loses before its file is looked for; empty for none, and without a slash at its end.
     pub strip_prefix: String,
     /// File names tried for a directory.
     pub index: Vec<String>,
