@@ -168,9 +168,9 @@ pub(super) fn keep_names(parts: &mut SiteParts) {
     }
     let is_of_names =
         |node: &KdlNode| node.name() == "respond" && node.first_value().starts_with('~') && node.last_value() == "403";
-    let (names, handlers) = std::mem::take(&mut parts.handlers).into_iter().partition(is_of_names);
+    let all = std::mem::take(&mut parts.handlers).into_iter();
+    let (names, handlers): (Vec<KdlNode>, Vec<KdlNode>) = all.partition(is_of_names);
     parts.handlers = handlers;
-    let names: Vec<KdlNode> = names;
     parts.rejections.extend(
         names.iter().map(|node| with_path(KdlNode::new("deny").word("all"), Some(node.first_value().to_owned()))),
     );
