@@ -25,6 +25,16 @@ pub(crate) fn without(expression: &str) -> Option<String> {
             rest = tail;
             continue;
         }
+        if let Some((letter, tail)) = letter_after_any(after) {
+            let texts = texts(&inner[..end])?;
+            if texts.iter().any(|text| text.contains(letter)) {
+                return None;
+            }
+            let others = other_than(&texts, &format!("{letter}\n"), &format!(".*{letter}"));
+            result.push_str(&others.replace(r"\z|", &format!("{letter}|")));
+            rest = tail;
+            continue;
+        }
         // One more letter, or any number of them.
         let letter = after.strip_prefix('.').filter(|rest| rest.is_empty() || rest.starts_with(['|', ')']));
         let tail = letter.or(after.strip_prefix(".*")).unwrap_or(after);
@@ -50,6 +60,14 @@ fn class_to_end(after: &str) -> Option<(&str, bool, &str)> {
     };
     let tail = rest.strip_prefix('$')?;
     (is_plain && (tail.is_empty() || tail.starts_with(['|', ')']))).then_some((class, is_optional, tail))
+}
+
+/// The letter that must follow any letters at the end of a branch, and what follows the branch.
+fn letter_after_any(after: &str) -> Option<(char, &str)> {
+    let rest = after.strip_prefix(".*")?;
+    let letter = rest.chars().next().filter(|letter| ":;,=@/ ".contains(*letter))?;
+    let tail = &rest[letter.len_utf8()..];
+    (tail.is_empty() || tail.starts_with(['|', ')'])).then_some((letter, tail))
 }
 
 /// The expression without lookbehind: `(?<!ab)c` is `(?:^|[^b]|(?:^|[^a])b)c`.
@@ -182,6 +200,12 @@ mod tests {
         check(r"^/(?!admin|api)", &["/", "/a", "/adm", "/x"], &["/admin", "/api/x"]);
         check(r"\.inc$|^(\.(?!well-known).*|Root)", &["a.inc", ".git", "Root"], &[".well-known"]);
         check(r"a\(?!b", &["a(!b"], &["a!c"]);
+        // Lemmy: methods other than these, with what follows them.
+        check(
+            r"^(?!(GET|HEAD)).*:",
+            &["POST:a", "G:", "GE:a", "HEA:", ":", "PUT:x:y", "HEX:GET:"],
+            &["GET:a", "HEAD:a", "GETX:a", "POST", "GE", ""],
+        );
         check(r"/(?!oidc)[^./]+$", &["/a", "/x/oid", "/oixc"], &["/", "/oidc", "/a.b", "/oidcx"]);
         check(r"\.(?!css|js)[^./]*$", &["a.", "a.cs", "a.j", "b.png"], &["a.css", "a.jsx", "a.png/b"]);
         check(r"(?i)((\.ini|(?<!robots)\.txt))", &["a.ini", ".txt", "bots.TXT"], &["robots.txt", "x/Robots.txt"]);

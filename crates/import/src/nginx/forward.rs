@@ -1,5 +1,6 @@
 //! Upstreams: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and their options.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::http::{HttpBlock, body_size};
@@ -9,9 +10,11 @@ use super::settings::{DirectiveLevel, compression_level, time_option};
 use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
+use super::variables::find_map;
 use super::{Chain, Notes, auth_request, caching, guard, rewrite};
 use crate::config;
 use crate::kdl::KdlNode;
+use crate::pattern::quoted;
 
 /// Longest time to wait for a part of a response.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
@@ -55,6 +58,50 @@ pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes
         "fastcgi_pass" => fastcgi(pass, scene, notes),
         name => Ok(application(name, pass, scene, notes)),
     }
+}
+
+/// Upstreams between which a map chooses, each with its condition. The last is the default, and has none.
+pub(super) fn choices(pass: &NginxDirective, http: &[NginxDirective]) -> Option<Vec<(String, Option<String>)>> {
+    let name = map_name(pass.first()).filter(|_| pass.name == "proxy_pass")?;
+    let mut urls = BTreeSet::new();
+    let default = collect_urls(name, http, 0, &mut urls)?;
+    urls.remove(&default);
+    let with_condition = |url: String| {
+        let condition = format!("map.{name} == {}", quoted(&url));
+        (url, Some(condition))
+    };
+    let all = urls.into_iter().map(with_condition).collect::<Vec<_>>();
+    Some(all.into_iter().chain([(default, None)]).collect())
+}
+
+/// Name of the map whose value is a whole text.
+fn map_name(text: &str) -> Option<&str> {
+    text.strip_prefix("${map.")?.strip_suffix('}')
+}
+
+/// Collects the URLs that a map may have, also those of maps in it. Returns the default.
+fn collect_urls(name: &str, http: &[NginxDirective], depth: usize, urls: &mut BTreeSet<String>) -> Option<String> {
+    const DEPTH_MAX: usize = 4;
+    let map = find_map(http, name).filter(|_| depth < DEPTH_MAX)?;
+    let mut default = None;
+    for child in map.children().iter().filter(|child| !matches!(child.name.as_str(), "hostnames" | "volatile")) {
+        let value = child.first();
+        let url = match map_name(value) {
+            Some(inner) => collect_urls(inner, http, depth + 1, urls)?,
+            None => value.to_owned(),
+        };
+        let is_server = url.split_once("://").is_some_and(|(scheme, authority)| {
+            matches!(scheme, "http" | "https") && !authority.is_empty() && !authority.contains(['/', '$', '?'])
+        });
+        if !is_server || child.name == "include" {
+            return None;
+        }
+        if child.name == "default" {
+            default = Some(url.clone());
+        }
+        urls.insert(url);
+    }
+    default
 }
 
 fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
@@ -548,9 +595,23 @@ pub(super) fn is_option(directive: &NginxDirective, notes: &mut Notes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::nginx::tests::site;
+    use crate::nginx::tests::{site, translated};
 
     /// Issue 23: an upstream got header fields that nginx withholds, or its paths were rejected.
+    #[test]
+    fn maps_choose_upstreams() {
+        let (text, remarks) = translated(
+            "map $http_accept $kind { default http://ui:1; \"application/json\" http://api:2; } map $request_method $to { \
+             default $kind; POST http://api:2; } map $host $odd { default http://a/b; } server { listen 80; location / { \
+             proxy_pass $to; proxy_set_header Host $host; } location /odd { proxy_pass $odd; } }",
+        );
+        let forwards: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("forward")).collect();
+        let expect =
+            ["forward \"http://api:2\" path=\"*\" when=\"map.to == 'http://api:2'\"", "forward \"http://ui:1\""];
+        assert_eq!(forwards, expect, "{text}");
+        assert!(remarks.len() == 1 && remarks[0].contains("fixed address"), "{remarks:?}");
+    }
+
     #[test]
     fn header_fields_may_be_withheld() {
         let withheld = "forward \"http://b:1\" path=\"/a/*\" {\n    host upstream\n    pass-request-headers off\n";

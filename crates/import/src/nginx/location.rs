@@ -253,6 +253,23 @@ impl LocationParts {
 
     fn add_one_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
         let location = scene.location.clone();
+        if let Some(choices) = forward::choices(pass, scene.chain.blocks[0]) {
+            for (url, condition) in choices {
+                let pass = NginxDirective { arguments: vec![url], ..pass.clone() };
+                match (forward::handler(&pass, scene, notes), condition) {
+                    (Ok(node), Some(condition)) => {
+                        let is_for_all = location.pattern().is_none();
+                        let node = if is_for_all { node.property("path", "*") } else { node };
+                        let node = node.property("when", condition);
+                        self.handlers.push(PartHandler::Node(location.clone(), node));
+                    }
+                    (Ok(node), None) if location.pattern().is_none() => self.last = Some(node),
+                    (Ok(node), None) => self.handlers.push(PartHandler::Node(location.clone(), node)),
+                    (Err(why), _) => return self.reject(&pass, scene.location, why, notes),
+                }
+            }
+            return;
+        }
         match forward::handler(pass, scene, notes) {
             Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
             Ok(node) if node.name() == "fastcgi" && location.pattern().is_some() => {

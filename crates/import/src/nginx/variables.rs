@@ -299,7 +299,7 @@ impl Maps {
 }
 
 /// The map that sets a variable.
-fn find_map<'a>(block: &'a [NginxDirective], name: &str) -> Option<&'a NginxDirective> {
+pub(super) fn find_map<'a>(block: &'a [NginxDirective], name: &str) -> Option<&'a NginxDirective> {
     block.iter().find_map(|directive| match directive.name.as_str() {
         "map" if directive.argument(1).trim_start_matches('$') == name => Some(directive),
         "http" => find_map(directive.children(), name),
