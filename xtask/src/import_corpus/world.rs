@@ -113,6 +113,11 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     passwords(&all)?;
     let roots = roots(&words);
     let files = if kind == Original::Apache { programs::alias_files(&all) } else { BTreeSet::new() };
+    let of_nginx = words.iter().filter(|_| kind == Original::Nginx);
+    for file in of_nginx.filter_map(|(before, word)| alias_file(before, word)) {
+        fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+        fs::write(file, format!("FILE {}\n", file.display()))?;
+    }
     for root in roots.iter().filter(|root| !files.contains(*root)) {
         fill(Path::new(root))?;
     }
@@ -499,6 +504,9 @@ fn roots(words: &[(String, String)]) -> BTreeSet<String> {
         let is_root = matches!(before.as_str(), "root" | "alias" | "documentroot" | "directory")
             || (before == "*" && previous == "root")
             || (before.starts_with('/') && (previous == "alias" || previous == "scriptalias" || previous == "root"));
+        if alias_file(before, word).is_some() {
+            continue;
+        }
         // A group of an expression may follow.
         let word = word.split_once("/$").map_or(word.as_str(), |(front, _)| front);
         if is_root && word.starts_with('/') && word.len() > 1 && !word.contains(['$', '*', '{', '^', '(']) {
@@ -508,6 +516,14 @@ fn roots(words: &[(String, String)]) -> BTreeSet<String> {
     }
     roots.retain(|root| !matches!(root.as_str(), "/usr" | "/etc" | "/proc" | "/dev" | "/usr/share" | "/var" | "/run"));
     roots
+}
+
+/// The file that an `alias` names, by its extension.
+fn alias_file<'a>(before: &str, word: &'a str) -> Option<&'a Path> {
+    let path = Path::new(word);
+    let extension = path.extension()?.to_str()?;
+    let is_file = before == "alias" && word.starts_with('/') && !word.ends_with('/') && !word.contains('$');
+    (is_file && (2..=4).contains(&extension.len()) && path.components().count() > 2).then_some(path)
 }
 
 fn word_of(word: &str) -> &'static str {
