@@ -28,7 +28,8 @@ fn of_file(directive: &NginxDirective) -> Option<Vec<NginxDirective>> {
     let own = path.rsplit('/').next()?;
     // Without an extension, a path may be a directory.
     let are_files = is_exact || (own.contains('.') && name.contains('.'));
-    if name.is_empty() || own.is_empty() || name == own || !are_files || alias.contains('$') || leads_on(block) {
+    let is_known = name == own && (is_exact || alias.ends_with(path.as_str()));
+    if name.is_empty() || own.is_empty() || is_known || !are_files || alias.contains('$') || leads_on(block) {
         return None;
     }
     let line = |name: &str, arguments: &[&str]| NginxDirective {
@@ -37,14 +38,17 @@ fn of_file(directive: &NginxDirective) -> Option<Vec<NginxDirective>> {
         block: None,
         ..directive.clone()
     };
-    let target = format!("{path}/{name}");
     let at = |arguments: &[&str], block: Vec<NginxDirective>| NginxDirective {
         block: Some(block),
         ..line("location", arguments)
     };
+    let rest = (!is_exact).then(|| at(&["^~", path], vec![line("return", &["404"])]));
+    if name == own {
+        return Some([at(&["=", path], block.to_vec())].into_iter().chain(rest).collect());
+    }
+    let target = format!("{path}/{name}");
     let asked = at(&["=", path], vec![line("rewrite", &["^", &target, "last"])]);
     let inner = [vec![line("internal", &[])], block.to_vec()].concat();
-    let rest = (!is_exact).then(|| at(&["^~", path], vec![line("return", &["404"])]));
     Some([asked, at(&["=", &target], inner)].into_iter().chain(rest).collect())
 }
 
@@ -95,6 +99,22 @@ mod tests {
              \"max-age=3600\"\nfiles \"/a.js/b.js\" root=\"/etc/app\" {\n    strip-prefix \"/a.js\"\n}\nrespond \
              \"/a.js/b.js\" 404\nrespond \"*\" 404"
         );
+    }
+
+    /// Issue 23: the icon of Mailman was the root of a site.
+    #[test]
+    fn an_alias_may_be_a_file_with_the_same_name() {
+        let (lines, remarks) = site("location /list/icon.ico { alias /data/img/icon.ico; } location / { return 404; }");
+        assert_eq!(remarks, Vec::<String>::new());
+        let expect = [
+            "files \"/list/icon.ico\" root=\"/data/img\" {",
+            "    strip-prefix \"/list\"",
+            "}",
+            "respond \"/list/icon.ico\" 404",
+            "respond #\"~^/list/icon\\.ico\"# 404",
+            "respond \"*\" 404",
+        ];
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expect);
     }
 
     #[test]
