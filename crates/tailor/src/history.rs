@@ -78,7 +78,8 @@ fn page(reports: &[BenchReport], text: &str) -> String {
         let date = format_date(report.start_unix_seconds);
         (index as f64, date.split(' ').next().unwrap_or_default().to_owned())
     };
-    let marks: Vec<(f64, String)> = reports.iter().enumerate().step_by(step).map(mark).collect();
+    let mut marks: Vec<(f64, String)> = reports.iter().enumerate().step_by(step).map(mark).collect();
+    marks.dedup_by(|next, mark| next.1 == mark.1);
     let points = |value: &dyn Fn(&BenchReport) -> Option<f64>| -> Vec<(f64, f64)> {
         reports.iter().enumerate().filter_map(|(index, report)| Some((index as f64, value(report)?))).collect()
     };
@@ -100,9 +101,12 @@ fn page(reports: &[BenchReport], text: &str) -> String {
         plots.push(plot("Failed requests", vec![("failed", points(&failed))], &marks, |it| format_count(it as u64)));
     }
     let (first, last) = (&reports[0], &reports[reports.len() - 1]);
+    let mut servers: Vec<&str> = reports.iter().map(|report| report.address.as_str()).collect();
+    servers.sort_unstable();
+    servers.dedup();
     let title = format!(
         "{}: {} runs from {} to {}",
-        last.address,
+        servers.join(", "),
         format_count(reports.len() as u64),
         format_date(first.start_unix_seconds),
         format_date(last.start_unix_seconds)

@@ -42,7 +42,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<VegetaTarget>, String> {
     if text.len() as u64 > TARGETS_BYTES_MAX {
         return Err(format!("{}: more than {TARGETS_BYTES_MAX} bytes", path.display()));
     }
-    let read_file = |name: &str| std::fs::read(name).map_err(|error| format!("{name}: {error}"));
+    let read_file = |name: &str| {
+        let mut content = Vec::new();
+        let file = std::fs::File::open(name).map_err(|error| format!("{name}: {error}"))?;
+        file.take(TARGETS_BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| format!("{name}: {error}"))?;
+        match content.len() as u64 > TARGETS_BYTES_MAX {
+            true => Err(format!("{name}: more than {TARGETS_BYTES_MAX} bytes")),
+            false => Ok(content),
+        }
+    };
     parse(&text, read_file).map_err(|error| format!("{}: {error}", path.display()))
 }
 

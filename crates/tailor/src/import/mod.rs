@@ -151,7 +151,9 @@ fn translate(options: &ImportOptions) -> Result<String, String> {
         .ok_or_else(|| error("unknown extension; --from har, --from wrk or --from k6 names the format".to_owned()))?;
     let size = std::fs::metadata(path).map_err(|reason| error(reason.to_string()))?.len();
     if size > FILE_BYTES_MAX {
-        return Err(error(format!("{size} bytes are more than {FILE_BYTES_MAX}")));
+        return Err(error(format!(
+            "{size} bytes are more than {FILE_BYTES_MAX}; record fewer requests, or save the HAR file without content"
+        )));
     }
     let text = std::fs::read_to_string(path).map_err(|reason| error(reason.to_string()))?;
     let name = path.file_stem().map_or_else(|| "imported".to_owned(), |name| name.to_string_lossy().into_owned());

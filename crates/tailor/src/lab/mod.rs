@@ -201,9 +201,16 @@ fn select_servers(lab: &mut model::Lab, names: &[String]) -> Result<(), String> 
         return Ok(());
     }
     let known = lab.servers.iter().cloned().chain(peers()?).collect::<Vec<_>>();
-    let find = |name: &String| known.iter().find(|server| server.name == *name).cloned();
-    lab.servers =
-        names.iter().map(|name| find(name).ok_or_else(|| format!("no server `{name}`"))).collect::<Result<_, _>>()?;
+    let find = |name: &String| {
+        let found = known.iter().find(|server| server.name == *name).cloned();
+        found.ok_or_else(|| {
+            let mut names: Vec<&str> = known.iter().map(|server| server.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            format!("no server `{name}`; use {}", names.join(", "))
+        })
+    };
+    lab.servers = names.iter().map(find).collect::<Result<_, _>>()?;
     Ok(())
 }
 

@@ -92,6 +92,17 @@ fn files_that_cannot_be_imported() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && message.contains(expect), "{name}: {message}");
     }
+    let path = directory.path().join("large.har");
+    std::fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
+    let output = tailor(&["import", path.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("save the HAR file without content"), "{output:?}");
+    // A content without an end.
+    let path = directory.path().join("targets");
+    std::fs::write(&path, "POST http://127.0.0.1:1/\n@/dev/zero\n").unwrap();
+    let output = tailor(&["bench", "--targets", path.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/zero: more than"), "{output:?}");
+    let output = tailor(&["compare", "keepalive-1k", "--servers", "none"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no server `none`; use "), "{output:?}");
 }
 
 /// Runs `bench --targets -` with this standard input. Returns the report.
