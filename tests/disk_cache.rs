@@ -1,5 +1,6 @@
 //! Response cache on disk: what survives restarts, crashes and upgrades, and what does not.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 use crate::support::function_server::{FunctionServer, field, response};
 use crate::support::operated::Operated;
 use crate::support::skips::skip;
+use crate::support::versions::{AnyVersion, TestVersion};
 use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask};
 
@@ -250,7 +252,7 @@ fn a_changed_file_is_not_served() {
     drop(server);
     let file = files(&directory.path().join("cache")).remove(0);
     let mut bytes = std::fs::read(&file).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
+    bytes[0] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     let server = Operated::start(&text);
     await_entries(&server, 1);
@@ -299,6 +301,221 @@ fn memory_may_be_smaller_than_the_disk() {
         }
     }
     assert_eq!(origin.requests(), requests, "the disk has them all");
+}
+
+/// Server whose memory holds few of these many pages, which are all on disk. `further`: an option of `disk`.
+fn crowded(origin: &Origin, directory: &TempDir, pages: &[String], further: &str) -> Operated {
+    let disk = format!("memory-bytes-max \"1MiB\"\n disk \"{}\"{further}", directory.path().join("cache").display());
+    let server = Operated::start(&config(origin, &disk, "object-bytes-max \"1MiB\"\n request-directives"));
+    for page in pages {
+        get(&server.server, page);
+    }
+    // While evicted responses are still being freed, memory takes no other.
+    eventually("all are on disk", || {
+        pages.iter().for_each(|page| drop(get(&server.server, page)));
+        entries(&server) == Some(pages.len() as u64)
+    });
+    server
+}
+
+fn status(server: &Operated) -> serde_json::Value {
+    serde_json::from_slice(&server.order(&["status", "--json"]).stdout).unwrap()
+}
+
+fn open_files(server: &Operated) -> u64 {
+    status(server)["object_cache"]["files"].as_u64().unwrap()
+}
+
+/// Pages that are read with their heads, and pages that the kernel sends.
+fn pages() -> Vec<String> {
+    (0..40).map(|page| format!("/{page}/size-{}", if page % 2 == 0 { 20_000 } else { 90_000 })).collect()
+}
+
+#[test]
+fn hits_beyond_memory_are_sent_from_files() {
+    let (origin, directory, pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());
+    let server = crowded(&origin, &directory, &pages, "");
+    let contents: Vec<String> = pages.iter().map(|page| get(&server.server, page)).collect();
+    let (requests, hits) = (origin.requests(), status(&server)["disk_cache"]["hits"].as_u64().unwrap());
+    for _ in 0..3 {
+        for (page, content) in pages.iter().zip(&contents) {
+            let size: usize = page.rsplit('-').next().unwrap().parse().unwrap();
+            assert_eq!(content.split(';').nth(1).map(str::len), Some(size));
+            assert!(get(&server.server, page) == *content, "{page}");
+            let head = ask(&server.server, &format!("HEAD {page} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+            assert_eq!(field(&head, "content-length"), content.len().to_string());
+            assert!(head.ends_with("\r\n\r\n") && field(&head, "cache-status").contains("hit"), "{head}");
+            let part = get_with(&server.server, page, "Range: bytes=5-10\r\n");
+            assert!(
+                part.starts_with("HTTP/1.1 206") && part.ends_with(&format!("\r\n\r\n{}", &content[5..11])),
+                "{part}"
+            );
+            assert!(field(&part, "cache-status").contains("hit"), "{part}");
+            let end = get_with(&server.server, page, &format!("Range: bytes={}-\r\n", size - 30_000.min(size / 2)));
+            assert!(end.ends_with(&content[content.len() - 1_000..]), "{page}");
+        }
+    }
+    let both = format!(
+        "GET {} HTTP/1.1\r\nHost: h\r\n\r\nGET {} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        pages[1], pages[2]
+    );
+    let both = ask(&server.server, &both);
+    assert!(both.contains(&contents[1]) && both.ends_with(&contents[2]));
+    assert_eq!(origin.requests(), requests);
+    let status = status(&server);
+    assert!(status["disk_cache"]["hits"].as_u64().unwrap() > hits + 100, "{status}");
+    assert!(status["object_cache"]["files"].as_u64().unwrap() > 10, "{status}");
+    assert!(status["object_cache"]["memory_bytes"].as_u64().unwrap() <= 1 << 20, "{status}");
+    assert_eq!(status["disk_cache"]["damaged"], 0);
+}
+
+#[test]
+fn responses_in_files_are_validated_and_invalidated() {
+    let (origin, directory, mut pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());
+    pages.iter_mut().for_each(|page| page.push_str("?Cache-Control:+max-age=1000|ETag:+\"v\""));
+    let server = crowded(&origin, &directory, &pages, "");
+    let contents: Vec<String> = pages.iter().map(|page| get(&server.server, page)).collect();
+    let requests = origin.requests();
+    let (page, content) = (&pages[0], &contents[0]);
+    let unchanged = get_with(&server.server, page, "If-None-Match: \"v\"\r\n");
+    assert!(unchanged.starts_with("HTTP/1.1 304") && unchanged.ends_with("\r\n\r\n"), "{unchanged}");
+    assert_eq!((field(&unchanged, "etag"), origin.requests()), ("\"v\"", requests));
+    // The client demands a validation, which needs the content in memory.
+    let validated = get_with(&server.server, page, "Cache-Control: no-cache\r\n");
+    assert!(validated.starts_with("HTTP/1.1 200") && validated.ends_with(content.as_str()), "{page}");
+    assert!(get(&server.server, page) == *content);
+    assert_eq!(origin.requests(), requests + 1, "one was validated");
+    for (page, content) in pages.iter().zip(&contents).skip(1) {
+        let post = format!("POST {page} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        assert!(ask(&server.server, &post).starts_with("HTTP/1.1 200"));
+        assert!(get(&server.server, page) != *content, "{page}");
+    }
+}
+
+/// A purge removes the files, and closes them although clients still read.
+#[test]
+fn a_purge_closes_files() {
+    let (origin, directory, pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());
+    let server = crowded(&origin, &directory, &pages, "");
+    assert!(open_files(&server) > 0);
+    let mut reader = server.server.connect();
+    let request = format!("GET {} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", pages[1]);
+    reader.write_all(request.as_bytes()).unwrap();
+    let mut received = vec![0; 1];
+    reader.read_exact(&mut received).unwrap();
+    let before = get(&server.server, &pages[1]);
+    assert!(server.order(&["cache", "purge", "--all"]).status.success());
+    assert_eq!((files(&directory.path().join("cache")).len(), open_files(&server)), (0, 0));
+    reader.read_to_end(&mut received).unwrap();
+    assert!(String::from_utf8(received).unwrap().ends_with(&before), "what was begun is sent to its end");
+    assert!(get(&server.server, &pages[1]) != before);
+}
+
+/// Bytes of removed files that the server keeps open.
+fn removed_bytes(server: &Operated) -> u64 {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.server.id())).unwrap();
+    let removed = open.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let target = std::fs::read_link(&path).ok()?;
+        let is_removed =
+            target.to_string_lossy().contains("/cache/") && target.to_string_lossy().ends_with("(deleted)");
+        is_removed.then(|| std::fs::metadata(path).map_or(0, |metadata| metadata.len()))
+    });
+    removed.sum()
+}
+
+#[test]
+fn evicted_files_are_closed() {
+    let (origin, directory, pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());
+    let server = crowded(&origin, &directory, &pages, " files-max=40");
+    pages.iter().for_each(|page| drop(get(&server.server, page)));
+    assert!(open_files(&server) > 0);
+    for page in 40..100 {
+        get(&server.server, &format!("/{page}/size-20000"));
+    }
+    eventually("none of the first is on disk or open", || entries(&server) == Some(40) && removed_bytes(&server) == 0);
+}
+
+/// Another program cuts or changes files while they are open: they are fetched again, and no response breaks off.
+#[test]
+fn files_that_change_while_they_are_open_are_not_served() {
+    let (origin, directory, pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());
+    for is_cut in [true, false] {
+        let server = crowded(&origin, &directory, &pages, "");
+        assert!(open_files(&server) > 10);
+        let (before, count) = (origin.requests(), open_files(&server));
+        for path in files(&directory.path().join("cache")) {
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            match is_cut {
+                true => file.set_len(1_000).unwrap(),
+                false => std::os::unix::fs::FileExt::write_all_at(&file, b"X", 2_000).unwrap(),
+            }
+        }
+        for page in &pages {
+            let content = get(&server.server, page);
+            let size = page.rsplit('-').next().unwrap().parse().unwrap();
+            assert_eq!(content.split(';').nth(1), Some("x".repeat(size).as_str()), "{page}");
+        }
+        assert!(origin.requests() >= before + count as usize);
+        assert!(status(&server)["disk_cache"]["damaged"].as_u64().unwrap() > 0);
+        assert!(server.order(&["cache", "purge", "--all"]).status.success());
+    }
+}
+
+#[test]
+fn files_are_the_same_in_all_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let origin = FunctionServer::start(move |head| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let target = head.split(' ').nth(1).unwrap_or_default();
+        let size: usize = target.rsplit('-').next().unwrap().parse().unwrap();
+        let content: String = (0..size).map(|at| char::from(b'a' + (at % 23 + at / 977) as u8 % 26)).collect();
+        response(
+            "200 OK",
+            "Cache-Control: max-age=1000\r\nContent-Type: text/html\r\nETag: \"v\"\r\nX-A: 1\r\n",
+            &content,
+        )
+    });
+    let options = format!(" forward \"http://{}\" {{\n cache {{\n object-bytes-max \"1MiB\"\n }}\n }}", origin.address);
+    let cache =
+        format!("cache {{\n memory-bytes-max \"1MiB\"\n disk \"{}\"\n}}", directory.path().join("cache").display());
+    let Some(server) = AnyVersion::start(&options, &cache) else { return };
+    let pages = pages();
+    // The scheme is part of the key.
+    eventually("all are on disk", || {
+        let before = count.load(Ordering::SeqCst);
+        for page in &pages {
+            server.ask(TestVersion::H1, page, &[]);
+            server.ask(TestVersion::H2, page, &[]);
+        }
+        count.load(Ordering::SeqCst) == before
+    });
+    let fetched = count.load(Ordering::SeqCst);
+    for page in &pages[..6] {
+        let size: usize = page.rsplit('-').next().unwrap().parse().unwrap();
+        let whole = server.ask_all(page, &[]);
+        assert_eq!((whole.status, whole.content.len(), whole.field("x-a")), (200, size, Some("1")), "{page}");
+        let part = server.ask_all(page, &["--range", "100-299"]);
+        assert!(part.status == 206 && part.content == whole.content[100..300], "{page}");
+        assert_eq!(server.ask_all(page, &["--header", "If-None-Match: \"v\""]).status, 304, "{page}");
+        assert_eq!(
+            server.ask_all(page, &["--head"]).field("content-length"),
+            Some(size.to_string().as_str()),
+            "{page}"
+        );
+    }
+    // Compressed from the files.
+    for page in &pages[..6] {
+        for version in [TestVersion::H1, TestVersion::H2] {
+            let whole = server.ask(version, page, &[]);
+            let decoded = server.ask(version, page, &["--compressed", "--header", "Accept-Encoding: gzip"]);
+            assert!(decoded.content == whole.content, "{page} {version:?}");
+            assert_eq!(whole.field("vary"), Some("Accept-Encoding"));
+        }
+    }
+    assert_eq!(count.load(Ordering::SeqCst), fetched);
 }
 
 #[test]

@@ -47,7 +47,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("observe", "metrics", &[]),
     ("observe", "status", &["metrics"]),
     ("observe", "traces", &["log"]),
-    ("cache", "disk_cache", &[]),
+    ("cache", "disk_cache", &["object_cache"]),
     ("cache", "object_cache", &[]),
     ("cache", "shared_cache", &["disk_cache"]),
     ("limits", "fair_queue", &[]),

@@ -1,29 +1,42 @@
-//! Form of an entry: a head with lengths and checksums, then key, labels, properties and content. Files have it, and values that
-//! instances share.
+//! Form of an entry: content, then key, labels and properties, then a trailer with lengths and checksums. Files have it, and
+//! values that instances share.
+//!
+//! The content comes first, so that the kernel sends whole pages of a file. Checksums are XXH3 with 128 bits. They find damage,
+//! not forgery: only the server's user can write to the directory.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::fmt::Write;
+use std::io;
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::EntryText;
 
-/// First bytes of each entry; the number is the version of the form.
-const MAGIC: [u8; 8] = *b"TCcache2";
+/// Last bytes of each entry; the number is the version of the form.
+const MAGIC: [u8; 8] = *b"TCcache3";
+
+/// First bytes of files in forms of earlier versions.
+const EARLIER_MAGICS: [[u8; 8]; 2] = [*b"TCcache1", *b"TCcache2"];
+
+/// Bytes of a name.
+const NAME_BYTES: usize = 16;
 
 /// Bytes of a checksum.
-const CHECKSUM_BYTES: usize = 16;
+const CHECKSUM_BYTES: usize = size_of::<u128>();
 
-/// Bytes of the head: magic, lengths, and the checksums of head, key, labels and properties, and of the content.
-const HEAD_BYTES: usize = MAGIC.len() + 4 + 4 + 4 + 8 + 2 * CHECKSUM_BYTES;
+/// Bytes of the trailer: lengths, the checksum of the content, that of all between content and itself, and the magic.
+const TRAILER_BYTES: usize = 4 + 4 + 4 + 8 + 2 * CHECKSUM_BYTES + MAGIC.len();
+
+/// Bytes at the end of an entry that are read at first: nearly always with key, labels and properties.
+const END_BYTES: u64 = 4 << 10;
 
 /// Longest key, labels and properties: those of a request and response head, which have limits of their own.
 const TEXT_BYTES_MAX: u32 = 4 << 20;
 
 /// Name of an entry: a hash of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryName([u8; CHECKSUM_BYTES]);
+pub struct EntryName([u8; NAME_BYTES]);
 
 /// Parts of an entry.
 pub(crate) struct EntryParts<'a> {
@@ -39,32 +52,40 @@ pub(crate) struct ReadEntry {
     pub(crate) content: Bytes,
 }
 
-/// Texts that were read.
-struct EntryTexts {
-    key: Vec<u8>,
-    labels: Vec<u8>,
-    meta: Vec<u8>,
+/// Texts of an entry, with a checksum as it must be. The content is not read.
+pub(super) struct EntryTexts {
+    /// Key, labels and properties, one after the other.
+    texts: Bytes,
+    key_bytes: usize,
+    label_bytes: usize,
+    pub(super) content_bytes: u64,
+    content_checksum: u128,
 }
 
-/// Lengths and checksums of an entry.
-struct EntryHead {
+/// Lengths and checksums at the end of an entry.
+struct EntryTrailer {
     key_bytes: u32,
     label_bytes: u32,
     meta_bytes: u32,
     content_bytes: u64,
-    text_checksum: [u8; CHECKSUM_BYTES],
-    content_checksum: [u8; CHECKSUM_BYTES],
+    content_checksum: u128,
+    text_checksum: u128,
 }
 
 impl EntryName {
     /// Name of the entry with this key.
     pub fn of(key: &[u8]) -> Self {
-        Self(checksum(&[key]))
+        let mut name = [0; NAME_BYTES];
+        name.copy_from_slice(&digest(&SHA256, key).as_ref()[..NAME_BYTES]);
+        Self(name)
     }
 
     /// Hexadecimal digits.
     pub(crate) fn digits(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut digits = String::with_capacity(2 * NAME_BYTES);
+        // Writing to a string does not fail.
+        self.0.iter().for_each(|byte| _ = write!(digits, "{byte:02x}"));
+        digits
     }
 
     /// Name of the directory, and of the file in it.
@@ -74,11 +95,18 @@ impl EntryName {
         (directory.to_owned(), file.to_owned())
     }
 
+    /// Path of the file, with its directory.
+    pub(super) fn path(self) -> String {
+        let mut path = self.digits();
+        path.insert(2, '/');
+        path
+    }
+
     /// Entry of a file in a directory.
     pub(super) fn of_file_names(directory: &str, file: &str) -> Option<Self> {
         let text = format!("{directory}{file}");
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if directory.len() != 2 || text.len() != 2 * CHECKSUM_BYTES || !text.bytes().all(is_hex) {
+        if directory.len() != 2 || text.len() != 2 * NAME_BYTES || !text.bytes().all(is_hex) {
             return None;
         }
         let number = u128::from_str_radix(&text, 16).ok()?;
@@ -94,150 +122,133 @@ impl EntryName {
 impl EntryParts<'_> {
     /// Size of the file.
     pub(super) fn file_bytes(&self) -> u64 {
-        (HEAD_BYTES + self.text.key.len() + self.text.labels.len() + self.meta.len() + self.content.len()) as u64
+        let EntryText { key, labels } = self.text;
+        (self.content.len() + key.len() + labels.len() + self.meta.len() + TRAILER_BYTES) as u64
     }
 
-    /// Head of the file.
-    pub(super) fn head(&self) -> io::Result<Vec<u8>> {
-        let length = |text: &[u8]| u32::try_from(text.len()).ok().filter(|length| *length <= TEXT_BYTES_MAX);
+    /// Part of the entry after its content.
+    pub(super) fn end(&self) -> io::Result<Vec<u8>> {
         let EntryText { key, labels } = self.text;
-        let lengths = (length(key), length(labels), length(self.meta));
-        let (Some(key_bytes), Some(label_bytes), Some(meta_bytes)) = lengths else {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        };
-        let content_bytes = self.content.len() as u64;
-        let mut head = EntryHead {
-            key_bytes,
-            label_bytes,
-            meta_bytes,
-            content_bytes,
-            text_checksum: [0; CHECKSUM_BYTES],
-            content_checksum: checksum(&[self.content]),
-        };
-        head.text_checksum = head.checksum_of(key, labels, self.meta);
-        Ok(head.to_bytes())
+        let mut end = [key, labels, self.meta].concat();
+        for text in [key, labels, self.meta] {
+            let length = u32::try_from(text.len()).ok().filter(|length| *length <= TEXT_BYTES_MAX);
+            end.extend_from_slice(&length.ok_or(io::ErrorKind::FileTooLarge)?.to_le_bytes());
+        }
+        end.extend_from_slice(&(self.content.len() as u64).to_le_bytes());
+        end.extend_from_slice(&xxh3_128(self.content).to_le_bytes());
+        end.extend_from_slice(&xxh3_128(&end).to_le_bytes());
+        end.extend_from_slice(&MAGIC);
+        Ok(end)
     }
 
     /// The whole entry.
     pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        Ok([&self.head()?, self.text.key, self.text.labels, self.meta, self.content].concat())
+        Ok([self.content, &self.end()?].concat())
     }
 }
 
-impl EntryHead {
-    fn lengths(&self) -> Vec<u8> {
-        let numbers = [self.key_bytes, self.label_bytes, self.meta_bytes].map(u32::to_le_bytes);
-        [&numbers.concat()[..], &self.content_bytes.to_le_bytes()].concat()
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        [&MAGIC[..], &self.lengths(), &self.content_checksum, &self.text_checksum].concat()
-    }
-
-    fn checksum_of(&self, key: &[u8], labels: &[u8], meta: &[u8]) -> [u8; CHECKSUM_BYTES] {
-        checksum(&[&MAGIC, &self.lengths(), &self.content_checksum, key, labels, meta])
-    }
-
-    /// Reads the head of an entry of this length, with its texts.
-    fn read(input: &mut impl Read, entry_bytes: u64) -> io::Result<(Self, EntryTexts)> {
-        let mut bytes = [0; HEAD_BYTES];
-        read_exact(input, &mut bytes)?;
-        let (magic, rest) = bytes.split_at(MAGIC.len());
-        let (numbers, checksums) = rest.split_at(rest.len() - 2 * CHECKSUM_BYTES);
-        let number = |from: usize, to: usize| {
-            numbers[from..to].iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte))
+impl EntryTrailer {
+    /// Trailer at the end of these bytes, which are the last ones of an entry of this length.
+    fn of(end: &[u8], entry_bytes: u64) -> io::Result<Self> {
+        let trailer = end.last_chunk::<TRAILER_BYTES>().ok_or_else(damaged)?;
+        let mut rest = &trailer[..];
+        let found = Self {
+            key_bytes: u32::from_le_bytes(take(&mut rest)?),
+            label_bytes: u32::from_le_bytes(take(&mut rest)?),
+            meta_bytes: u32::from_le_bytes(take(&mut rest)?),
+            content_bytes: u64::from_le_bytes(take(&mut rest)?),
+            content_checksum: u128::from_le_bytes(take(&mut rest)?),
+            text_checksum: u128::from_le_bytes(take(&mut rest)?),
         };
-        let (mut content_checksum, mut text_checksum) = ([0; CHECKSUM_BYTES], [0; CHECKSUM_BYTES]);
-        content_checksum.copy_from_slice(&checksums[..CHECKSUM_BYTES]);
-        text_checksum.copy_from_slice(&checksums[CHECKSUM_BYTES..]);
-        let [key_bytes, label_bytes, meta_bytes] = [0, 4, 8].map(|at| number(at, at + 4) as u32);
-        let content_bytes = number(12, 20);
-        let head = Self { key_bytes, label_bytes, meta_bytes, content_bytes, text_checksum, content_checksum };
-        let texts = [key_bytes, label_bytes, meta_bytes];
-        let text_bytes = texts.into_iter().map(u64::from).sum::<u64>();
-        let is_fit = magic == MAGIC && texts.iter().all(|bytes| *bytes <= TEXT_BYTES_MAX);
-        let length = (HEAD_BYTES as u64 + text_bytes).checked_add(content_bytes);
-        if !is_fit || length != Some(entry_bytes) {
+        let texts = [found.key_bytes, found.label_bytes, found.meta_bytes];
+        let is_fit = rest == MAGIC && texts.iter().all(|bytes| *bytes <= TEXT_BYTES_MAX);
+        let length = found.content_bytes.checked_add(found.end_bytes());
+        (is_fit && length == Some(entry_bytes)).then_some(found).ok_or_else(damaged)
+    }
+
+    /// Bytes of the entry after its content.
+    fn end_bytes(&self) -> u64 {
+        [self.key_bytes, self.label_bytes, self.meta_bytes].into_iter().map(u64::from).sum::<u64>()
+            + TRAILER_BYTES as u64
+    }
+
+    /// Texts in these bytes, which are all after the content.
+    fn texts(&self, end: Bytes) -> io::Result<EntryTexts> {
+        let checked = end.len() - CHECKSUM_BYTES - MAGIC.len();
+        if xxh3_128(&end[..checked]) != self.text_checksum {
             return Err(damaged());
         }
-        let mut read_text = |bytes: u32| {
-            let mut text = vec![0; bytes as usize];
-            read_exact(input, &mut text).map(|()| text)
+        let texts = end.slice(..end.len() - TRAILER_BYTES);
+        let [key_bytes, label_bytes] = [self.key_bytes, self.label_bytes].map(|bytes| bytes as usize);
+        let Self { content_bytes, content_checksum, .. } = *self;
+        Ok(EntryTexts { texts, key_bytes, label_bytes, content_bytes, content_checksum })
+    }
+}
+
+impl EntryTexts {
+    /// Reads the texts of an entry of this length. `read_at` fills a buffer with the bytes from an offset.
+    pub(super) fn read(
+        entry_bytes: u64,
+        mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let mut read_end = |length: u64| {
+            let mut end = vec![0; length as usize];
+            read_at(&mut end, entry_bytes - length).map(|()| Bytes::from(end))
         };
-        let [key, labels, meta] = [read_text(key_bytes)?, read_text(label_bytes)?, read_text(meta_bytes)?];
-        match head.checksum_of(&key, &labels, &meta) == head.text_checksum {
-            true => Ok((head, EntryTexts { key, labels, meta })),
-            false => Err(damaged()),
+        let mut end = read_end(entry_bytes.min(END_BYTES))?;
+        let trailer = EntryTrailer::of(&end, entry_bytes)?;
+        // At most the length of the entry, as the trailer's check has found.
+        let end_bytes = trailer.end_bytes();
+        if end_bytes > end.len() as u64 {
+            end = read_end(end_bytes)?;
         }
+        trailer.texts(end.slice(end.len() - end_bytes as usize..))
     }
 
-    /// Returns the entry if its content is whole.
-    fn check(&self, labels: Vec<u8>, meta: Vec<u8>, content: Bytes) -> io::Result<ReadEntry> {
-        match checksum(&[&content]) == self.content_checksum {
-            true => Ok(ReadEntry { labels, meta, content }),
-            false => Err(damaged()),
-        }
+    pub(super) fn key(&self) -> &[u8] {
+        &self.texts[..self.key_bytes]
+    }
+
+    pub(super) fn labels(&self) -> &[u8] {
+        &self.texts[self.key_bytes..][..self.label_bytes]
+    }
+
+    pub(super) fn meta(&self) -> &[u8] {
+        &self.texts[self.key_bytes + self.label_bytes..]
+    }
+
+    /// True if this is the content of the entry.
+    pub(super) fn is_of(&self, content: &[u8]) -> bool {
+        content.len() as u64 == self.content_bytes && xxh3_128(content) == self.content_checksum
     }
 }
 
-/// Reads the key and the labels of an entry's file, and the size of the file. The content is not checked.
-pub(super) fn read_text(mut file: &File) -> io::Result<(Vec<u8>, Vec<u8>, u64)> {
-    let bytes = length_of(file, u64::MAX)?;
-    let (_, EntryTexts { key, labels, .. }) = EntryHead::read(&mut file, bytes)?;
-    Ok((key, labels, bytes))
-}
-
-/// Reads the file of the entry with this key, and checks it. A larger file is not read.
-pub(super) fn read_file(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> io::Result<ReadEntry> {
-    let bytes = length_of(file, file_bytes_max)?;
-    read_entry(&mut file, bytes, wanted)
-}
-
-/// Takes the entry with this key from all bytes of its file, and checks it. The content stays where it is.
-pub(super) fn entry_of(file: &Bytes, wanted: &[u8]) -> io::Result<ReadEntry> {
-    let mut rest = &file[..];
-    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(&mut rest, file.len() as u64)?;
-    let content = file.slice(file.len() - rest.len()..);
-    if key == wanted { head.check(labels, meta, content) } else { Err(damaged()) }
-}
-
-/// Reads the entry of this length with this key, and checks all of it.
-pub(crate) fn read_entry(input: &mut impl Read, entry_bytes: u64, wanted: &[u8]) -> io::Result<ReadEntry> {
-    let (head, EntryTexts { key, labels, meta }) = EntryHead::read(input, entry_bytes)?;
-    let length = usize::try_from(head.content_bytes).map_err(|_| damaged())?;
-    if key != wanted {
+/// Reads the entry with this key from all of its bytes, and checks all of it.
+pub(crate) fn read_entry(entry: &[u8], wanted: &[u8]) -> io::Result<ReadEntry> {
+    let texts = EntryTexts::read(entry.len() as u64, |buffer, offset| {
+        let bytes = entry.get(offset as usize..).and_then(|bytes| bytes.get(..buffer.len()));
+        bytes.map(|bytes| buffer.copy_from_slice(bytes)).ok_or_else(damaged)
+    })?;
+    let content = &entry[..texts.content_bytes as usize];
+    if texts.key() != wanted || !texts.is_of(content) {
         return Err(damaged());
     }
-    let mut content = vec![0; length];
-    read_exact(input, &mut content)?;
-    head.check(labels, meta, content.into())
+    let [labels, meta] = [texts.labels(), texts.meta()].map(<[u8]>::to_vec);
+    Ok(ReadEntry { labels, meta, content: Bytes::copy_from_slice(content) })
 }
 
-fn length_of(file: &File, file_bytes_max: u64) -> io::Result<u64> {
-    let metadata = file.metadata()?;
-    match metadata.len() {
-        _ if !metadata.is_file() => Err(damaged()),
-        bytes if bytes > file_bytes_max => Err(io::ErrorKind::FileTooLarge.into()),
-        bytes => Ok(bytes),
-    }
+/// True if a file with these first bytes is an entry of an earlier version.
+pub(super) fn is_earlier(first: [u8; 8]) -> bool {
+    EARLIER_MAGICS.contains(&first)
 }
 
-fn read_exact(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<()> {
-    input.read_exact(buffer).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(),
-        _ => error,
-    })
-}
-
-fn damaged() -> io::Error {
+/// Error of an entry that is not whole.
+pub(super) fn damaged() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// First bytes of SHA-256: enough to tell damage from chance, and names apart.
-fn checksum(parts: &[&[u8]]) -> [u8; CHECKSUM_BYTES] {
-    let mut context = Context::new(&SHA256);
-    parts.iter().for_each(|part| context.update(part));
-    let mut checksum = [0; CHECKSUM_BYTES];
-    checksum.copy_from_slice(&context.finish().as_ref()[..CHECKSUM_BYTES]);
-    checksum
+fn take<const N: usize>(input: &mut &[u8]) -> io::Result<[u8; N]> {
+    let (first, rest) = input.split_first_chunk::<N>().ok_or_else(damaged)?;
+    *input = rest;
+    Ok(*first)
 }

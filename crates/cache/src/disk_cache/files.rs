@@ -2,19 +2,22 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, statat, unlinkat};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
 
-use super::entry::{EntryName, EntryParts};
+use super::entry::{EntryName, EntryParts, EntryTexts, damaged, is_earlier};
+use crate::object_cache::{FileStatus, OpenFile};
 
 /// First part of temporary names; the number of the process follows.
 const TEMPORARY: &str = "tmp-";
@@ -58,24 +61,32 @@ impl EntryFiles {
         &self.path
     }
 
-    /// Opens the file of an entry.
-    pub(super) fn open_entry(&self, name: EntryName) -> io::Result<File> {
+    /// Opens the file of an entry, and reads its texts. Waits for the disk.
+    pub(super) fn open_entry(&self, name: EntryName) -> io::Result<(OpenFile, EntryTexts)> {
         let (directory, file) = name.file_names();
-        open_file(&self.inner(&directory)?, &file)
+        let file = open_file(&self.inner(&directory)?, &file)?;
+        let (texts, _) = read_texts(&file)?;
+        let (file, status) = with_status(file.into())?;
+        let mut file = OpenFile::of_entry(file, &status);
+        file.content_bytes = texts.content_bytes;
+        Ok((file, texts))
     }
 
-    /// Reads the file of an entry of this size, if that needs only what the kernel has in memory. Otherwise, and for any
-    /// error, returns `None`.
-    pub(super) fn read_now(&self, name: EntryName, file_bytes: usize) -> Option<Bytes> {
-        let (directory, file) = name.file_names();
+    /// Opens the file of an entry, and reads its texts, if that needs only what the kernel has in memory. Otherwise, and for
+    /// any error, returns `None`.
+    pub(super) fn open_entry_now(&self, name: EntryName) -> Option<(OpenFile, EntryTexts)> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
-        let file = openat2(&self.directory, format!("{directory}/{file}"), flags, Mode::empty(), resolve).ok()?;
-        // One byte more shows a file that has grown.
-        let mut content = vec![0; file_bytes + 1];
-        let count = preadv2(&file, &mut [IoSliceMut::new(&mut content)], 0, ReadWriteFlags::NOWAIT).ok()?;
-        content.truncate(count);
-        (count == file_bytes).then(|| content.into())
+        let file = openat2(&self.directory, name.path(), flags, Mode::empty(), resolve).ok()?;
+        let (file, status) = with_status(file).ok()?;
+        let mut file = OpenFile::of_entry(file, &status);
+        let texts = EntryTexts::read(status.identity.size, |buffer, offset| match file.read_now(buffer, offset) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        let texts = texts.ok()?;
+        file.content_bytes = texts.content_bytes;
+        Some((file, texts))
     }
 
     /// Writes an entry under a temporary name.
@@ -96,8 +107,8 @@ impl EntryFiles {
         let mut file = File::from(openat(&directory, &*temporary, flags, Mode::RUSR | Mode::WUSR)?);
         // Removes the file if the rest fails.
         let temporary = TemporaryFile { directory, name: temporary, entry, is_renamed: false };
-        file.write_all(&[&parts.head()?, parts.text.key, parts.text.labels, parts.meta].concat())?;
         file.write_all(parts.content)?;
+        file.write_all(&parts.end()?)?;
         Ok(temporary)
     }
 
@@ -154,6 +165,38 @@ impl Drop for TemporaryFile {
             let _ = unlinkat(&self.directory, &*self.name, AtFlags::empty());
         }
     }
+}
+
+/// Reads the texts of an entry's file, and its size. The content is not checked.
+///
+/// # Errors
+/// `InvalidData` if the file is not an entry, `Unsupported` if it is one of an earlier version.
+pub(super) fn read_texts(file: &File) -> io::Result<(EntryTexts, u64)> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(damaged());
+    }
+    let whole = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(),
+        _ => error,
+    };
+    let texts = EntryTexts::read(metadata.len(), |buffer, offset| file.read_exact_at(buffer, offset).map_err(whole));
+    let mut first = [0; 8];
+    match texts {
+        Err(error)
+            if error.kind() == io::ErrorKind::InvalidData
+                && file.read_exact_at(&mut first, 0).is_ok()
+                && is_earlier(first) =>
+        {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        texts => Ok((texts?, metadata.len())),
+    }
+}
+
+fn with_status(file: OwnedFd) -> io::Result<(OwnedFd, FileStatus)> {
+    let status = FileStatus::of(&file)?;
+    if status.kind == FileType::RegularFile { Ok((file, status)) } else { Err(damaged()) }
 }
 
 fn open_file(directory: &impl AsFd, name: &str) -> io::Result<File> {

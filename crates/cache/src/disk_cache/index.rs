@@ -1,10 +1,15 @@
 //! Index of the entries on disk: keys, sizes, and the order of use.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::entry::EntryName;
 use super::{EntryTest, EntryText};
 use crate::config::DiskCacheConfig;
+use crate::object_cache::{FileIdentity, Object, ObjectContent, ObjectStore, RootId, file_time_now_ns};
+
+/// Entries that an eviction skips because memory has used them. The index is locked meanwhile, so the search must end.
+const SPARED_MAX: usize = 512;
 
 /// Number of a state of an entry. A later state has a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,12 +31,41 @@ pub(super) struct Index {
     removals: Option<Vec<EntryTest>>,
 }
 
+/// Version of a file whose content was found to match its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CheckedFile {
+    inode: u64,
+    changed_ns: i64,
+}
+
+/// Place of the object that keeps the file of an entry open. Its hits do not pass the index.
+#[derive(Clone)]
+pub struct FileHolder {
+    /// Store of the object.
+    pub store: Arc<ObjectStore>,
+    /// Root of the object.
+    pub root: RootId,
+    /// Length of the object's path, with which the key of the entry ends.
+    pub path_bytes: usize,
+}
+
+/// Entry that an eviction has removed.
+pub(super) struct EvictedEntry {
+    pub(super) name: EntryName,
+    key: Box<[u8]>,
+    holder: Option<FileHolder>,
+}
+
 struct IndexEntry {
     version: EntryVersion,
     key: Box<[u8]>,
     labels: Box<[u8]>,
     /// `None` while the entry is being written.
     complete: Option<CompleteEntry>,
+    /// `None` if this process has not read the content yet.
+    checked: Option<CheckedFile>,
+    /// Last object that was made with the file.
+    holder: Option<FileHolder>,
 }
 
 struct CompleteEntry {
@@ -39,9 +73,43 @@ struct CompleteEntry {
     used: u64,
 }
 
+impl CheckedFile {
+    /// Version of the file with this identity; `None` if it has changed just now, so that a later change may leave the same
+    /// identity.
+    pub(super) fn of(file: &FileIdentity) -> Option<Self> {
+        let is_settled = file.is_settled(file_time_now_ns());
+        is_settled.then_some(Self { inode: file.inode, changed_ns: file.changed_ns })
+    }
+}
+
+impl FileHolder {
+    /// Object with the open file of the entry with this key, if the store still has it.
+    fn object(&self, key: &[u8]) -> Option<Arc<Object>> {
+        let object = self.store.peek(self.root, &key[key.len().checked_sub(self.path_bytes)?..])?;
+        matches!(object.identity().content, ObjectContent::File(_)).then_some(object)
+    }
+
+    /// True if the object was served since the last call, or since its store last looked for one to evict.
+    fn take_visited(&self, key: &[u8]) -> bool {
+        self.object(key).is_some_and(|object| object.take_visited())
+    }
+}
+
+impl EvictedEntry {
+    /// Removes the object with the entry's file from its store, so that the file is closed.
+    pub(super) fn close(&self) {
+        if let Some(holder) = &self.holder
+            && let Some(object) = holder.object(&self.key)
+        {
+            holder.store.remove(&object);
+        }
+    }
+}
+
 impl IndexEntry {
     fn new(version: EntryVersion, text: EntryText<'_>, complete: Option<CompleteEntry>) -> Self {
-        Self { version, key: text.key.into(), labels: text.labels.into(), complete }
+        let (key, labels) = (text.key.into(), text.labels.into());
+        Self { version, key, labels, complete, checked: None, holder: None }
     }
 }
 
@@ -73,19 +141,37 @@ impl Index {
         self.entries.contains_key(&name)
     }
 
-    /// Finds a complete entry, and counts a use. Returns the size of its file.
-    pub(super) fn find(&mut self, name: EntryName) -> Option<u64> {
-        let complete = self.entries.get_mut(&name)?.complete.as_mut()?;
+    /// True if an entry is complete.
+    pub(super) fn has(&self, name: EntryName) -> bool {
+        self.entries.get(&name).is_some_and(|entry| entry.complete.is_some())
+    }
+
+    /// Finds a complete entry, and counts a use. Returns its version, and that of its file if it was checked.
+    pub(super) fn find(&mut self, name: EntryName) -> Option<(EntryVersion, Option<CheckedFile>)> {
+        let entry = self.entries.get_mut(&name)?;
+        let complete = entry.complete.as_mut()?;
         self.by_use.remove(&complete.used);
         complete.used = self.next;
         self.by_use.insert(complete.used, name);
         self.next += 1;
-        Some(complete.bytes)
+        Some((entry.version, entry.checked))
     }
 
-    /// EntryVersion of a complete entry.
-    pub(super) fn version(&self, name: EntryName) -> Option<EntryVersion> {
-        self.entries.get(&name).filter(|entry| entry.complete.is_some()).map(|entry| entry.version)
+    /// Notes that an entry was read, if it still has this version; returns whether it has.
+    pub(super) fn on_read(
+        &mut self,
+        name: EntryName,
+        version: EntryVersion,
+        checked: Option<CheckedFile>,
+        holder: Option<FileHolder>,
+    ) -> bool {
+        let entry = self.entries.get_mut(&name).filter(|entry| entry.complete.is_some() && entry.version == version);
+        let Some(entry) = entry else { return false };
+        entry.checked = checked;
+        if holder.is_some() {
+            entry.holder = holder;
+        }
+        true
     }
 
     /// Begins to write an entry. An older one is not found any more.
@@ -148,7 +234,7 @@ impl Index {
 
     /// Removes an entry if it has this version; returns whether it had.
     pub(super) fn remove_version(&mut self, name: EntryName, version: EntryVersion) -> bool {
-        let is_same = self.version(name) == Some(version);
+        let is_same = self.has(name) && self.entries.get(&name).is_some_and(|entry| entry.version == version);
         if is_same {
             self.remove(name);
         }
@@ -166,13 +252,20 @@ impl Index {
         names
     }
 
-    /// Removes the least recently used entries until the limits are kept.
-    pub(super) fn evict(&mut self) -> Vec<EntryName> {
-        let mut evicted = Vec::new();
+    /// Removes the least recently used entries until the limits are kept, and returns them.
+    pub(super) fn evict(&mut self) -> Vec<EvictedEntry> {
+        let (mut evicted, mut spared) = (Vec::new(), 0);
         while self.bytes > self.bytes_max || self.by_use.len() > self.files_max {
             let Some(name) = self.by_use.first_key_value().map(|(_, name)| *name) else { break };
+            let entry = self.entries.get(&name);
+            let (key, holder) = entry.map_or_else(Default::default, |entry| (entry.key.clone(), entry.holder.clone()));
+            if spared < SPARED_MAX && holder.as_ref().is_some_and(|holder| holder.take_visited(&key)) {
+                spared += 1;
+                self.find(name);
+                continue;
+            }
             self.remove(name);
-            evicted.push(name);
+            evicted.push(EvictedEntry { name, key, holder });
         }
         evicted
     }

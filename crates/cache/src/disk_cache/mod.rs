@@ -1,13 +1,16 @@
 //! Cache on disk: the second tier under the memory of the response cache. Entries survive restarts and `kill -9`.
 //!
 //! An entry is a file with checksums over all of it. It is written under a temporary name and renamed, so that other
-//! names never show half of it; after a crash of the machine, the checksums find what the disk has lost. An
-//! index in memory knows all entries, so that a miss costs no system call. A worker reads small entries that the kernel
-//! has in memory. All other work with files runs on threads that may wait for a disk.
+//! names never show half of it; after a crash of the machine, the checksums find what the disk has lost. A process checks
+//! the content of a file once, and again if the file has changed. An index in memory knows all entries, so that a miss
+//! costs no system call. A worker reads small entries that the kernel has in memory. All other work with files runs on
+//! threads that may wait for a disk.
 
 mod entry;
 mod files;
 mod index;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -17,14 +20,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 
 pub use self::entry::EntryName;
 pub(crate) use self::entry::{EntryParts, read_entry};
-use self::entry::{entry_of, read_file};
-use self::files::EntryFiles;
-use self::index::{EntryVersion, Index};
+use self::entry::{EntryTexts, damaged};
+use self::files::{EntryFiles, read_texts};
+pub use self::index::FileHolder;
+use self::index::{CheckedFile, EntryVersion, EvictedEntry, Index};
 use crate::config::DiskCacheConfig;
 use crate::log::{ServerLog, Trouble, event};
+use crate::object_cache::OpenFile;
 
 /// Advice in the log when entries cannot be written.
 const HELP: &str = "free disk space, or set another directory with `disk` in `cache`; until then responses are kept in \
@@ -42,8 +48,8 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(10);
 /// Time after which the directory is searched again, for entries that an earlier process has written during an upgrade.
 const SECOND_SEARCH_AFTER: Duration = Duration::from_secs(30);
 
-/// Largest file that a worker reads itself, if the kernel has it in memory: its checksum takes less than 0.1 ms.
-const READ_NOW_BYTES_MAX: u64 = 128 << 10;
+/// Longest content that a worker reads and checks itself, if the kernel has it in memory: that takes less than 0.1 ms.
+const READ_NOW_BYTES_MAX: u64 = 256 << 10;
 
 /// Locks of operations on files; each name belongs to one.
 const FILE_LOCKS: usize = 16;
@@ -97,13 +103,14 @@ pub struct DiskCache {
     trouble: Arc<Trouble>,
 }
 
-/// Entry that was read from disk.
+/// Entry whose file is open. Its texts were read and checked, but not its content.
 pub struct DiskEntry {
-    /// Properties of the response, as they were written.
-    pub meta: Vec<u8>,
-    /// Content of the response.
-    pub content: Bytes,
+    name: EntryName,
+    file: Arc<OpenFile>,
+    texts: EntryTexts,
     version: EntryVersion,
+    /// Version of the file if its content was checked.
+    checked: Option<CheckedFile>,
 }
 
 /// Test of keys and labels. Owned, because entries that a search finds later are tested, too.
@@ -182,6 +189,16 @@ impl DiskStore {
         }
     }
 
+    /// Counts a hit of an object that keeps its file open.
+    pub fn count_hit(&self) {
+        self.counters.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an entry whose file was found to have changed while an object kept it open.
+    pub fn count_damaged(&self) {
+        self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// State for operators; `None` without a directory.
     pub fn usage(&self) -> Option<DiskUsage> {
         let cache = self.get()?;
@@ -245,18 +262,19 @@ impl DiskCache {
             if self.index().knows(name) {
                 return;
             }
-            let known = entry::read_text(&file);
+            let known = read_texts(&file);
             let _lock = self.lock_files(name);
             match known {
-                Ok((key, labels, bytes)) => {
-                    let text = EntryText { key: &key, labels: &labels };
+                Ok((texts, bytes)) => {
+                    let text = EntryText { key: texts.key(), labels: texts.labels() };
                     let added = self.index().add_found(name, text, bytes);
                     if !added {
                         let _ = self.files.remove(name);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::Unsupported) => {
+                    let is_damaged = error.kind() == io::ErrorKind::InvalidData;
+                    self.counters.damaged.fetch_add(is_damaged.into(), Ordering::Relaxed);
                     if !self.index().knows(name) {
                         let _ = self.files.remove(name);
                     }
@@ -268,42 +286,47 @@ impl DiskCache {
         self.evict();
     }
 
-    /// Looks for an entry, without a system call, and returns the size of its file. Counts as a use.
-    pub fn find(&self, name: EntryName) -> Option<u64> {
-        self.index().find(name)
+    /// True if there is an entry. Makes no system call.
+    pub fn has(&self, name: EntryName) -> bool {
+        self.index().has(name)
     }
 
-    /// Reads an entry of this size, if that needs only what the kernel has in memory. `None` leaves it to [`Self::read`].
-    pub fn read_now(&self, name: EntryName, key: &[u8], file_bytes: u64) -> Option<DiskEntry> {
-        let file_bytes = usize::try_from(file_bytes).ok().filter(|bytes| *bytes as u64 <= READ_NOW_BYTES_MAX)?;
-        let version = self.index().version(name)?;
-        let entry = entry_of(&self.files.read_now(name, file_bytes)?, key).ok()?;
-        Some(DiskEntry { meta: entry.meta, content: entry.content, version })
+    /// Opens an entry, if that needs only what the kernel has in memory. Counts as a use. `None` leaves it to
+    /// [`Self::open_entry`].
+    pub fn open_now(&self, name: EntryName, key: &[u8]) -> Option<DiskEntry> {
+        let (version, checked) = self.index().find(name)?;
+        let (file, texts) = self.files.open_entry_now(name)?;
+        (texts.key() == key).then(|| DiskEntry::new(name, file, texts, version, checked))
     }
 
-    /// Reads an entry, and drops it if it is damaged or another key's. A file that another process has replaced with a
-    /// larger one than `file_bytes_max` is not read. Waits for the disk.
-    pub fn read(&self, name: EntryName, key: &[u8], file_bytes_max: u64) -> Option<DiskEntry> {
-        let version = self.index().version(name)?;
-        let read = self.files.open_entry(name).and_then(|file| read_file(&file, key, file_bytes_max));
-        match read {
-            Ok(entry) => Some(DiskEntry { meta: entry.meta, content: entry.content, version }),
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => None,
+    /// Opens an entry, and drops it if it is damaged or another key's. Waits for the disk.
+    pub fn open_entry(&self, name: EntryName, key: &[u8]) -> Option<DiskEntry> {
+        let (version, checked) = self.index().find(name)?;
+        let opened = self.files.open_entry(name);
+        match opened.and_then(|(file, texts)| if texts.key() == key { Ok((file, texts)) } else { Err(damaged()) }) {
+            Ok((file, texts)) => Some(DiskEntry::new(name, file, texts, version, checked)),
             Err(error) => {
-                if error.kind() == io::ErrorKind::InvalidData {
-                    self.counters.damaged.fetch_add(1, Ordering::Relaxed);
-                }
-                self.remove_version(name, version);
+                self.on_unreadable(name, version, &error);
                 None
             }
         }
     }
 
-    /// True if an entry that was read is still in the cache, and counts a hit then.
-    pub fn is_current(&self, name: EntryName, entry: &DiskEntry) -> bool {
-        let is_current = self.index().version(name) == Some(entry.version);
-        self.counters.hits.fetch_add(is_current.into(), Ordering::Relaxed);
-        is_current
+    /// Reads the content of an entry. Drops the entry if it is damaged. Waits for the disk.
+    pub fn read_content(&self, entry: &DiskEntry) -> Option<Bytes> {
+        let read = usize::try_from(entry.content_bytes()).map_err(|_| damaged()).and_then(|length| {
+            let content = entry.file.read_bytes_at(length, 0)?;
+            if entry.texts.is_of(&content) { Ok(content) } else { Err(damaged()) }
+        });
+        read.inspect_err(|error| self.on_unreadable(entry.name, entry.version, error)).ok()
+    }
+
+    /// Ends the reading of an entry: true if it is still in the cache. Notes that its content was checked, and the object that
+    /// keeps the file open, if there is one. Without one, counts a hit.
+    pub fn on_read(&self, entry: &DiskEntry, holder: Option<FileHolder>) -> bool {
+        self.counters.hits.fetch_add(holder.is_none().into(), Ordering::Relaxed);
+        let checked = CheckedFile::of(&entry.file.identity);
+        self.index().on_read(entry.name, entry.version, checked, holder)
     }
 
     /// Takes an older entry out of the cache, and returns the duty to write a new one. `None` if that is not possible at
@@ -352,6 +375,19 @@ impl DiskCache {
         keys
     }
 
+    /// Removes an entry that cannot be read.
+    fn on_unreadable(&self, name: EntryName, version: EntryVersion, error: &io::Error) {
+        const EXHAUSTED: [Errno; 3] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        if Errno::from_io_error(error).is_some_and(|error| EXHAUSTED.contains(&error)) {
+            // The file may be whole.
+            return;
+        }
+        if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
+            self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        self.remove_version(name, version);
+    }
+
     fn remove_version(&self, name: EntryName, version: EntryVersion) {
         if self.index().remove_version(name, version) {
             self.remove_files(&[name]);
@@ -367,7 +403,9 @@ impl DiskCache {
     fn evict(&self) {
         let evicted = self.index().evict();
         self.counters.evictions.fetch_add(evicted.len() as u64, Ordering::Relaxed);
-        self.remove_files(&evicted);
+        self.remove_files(&evicted.iter().map(|entry| entry.name).collect::<Vec<_>>());
+        // A file that stays open would still take space.
+        evicted.iter().for_each(EvictedEntry::close);
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -377,6 +415,48 @@ impl DiskCache {
 
     fn lock_files(&self, name: EntryName) -> MutexGuard<'_, ()> {
         self.file_locks[name.shard() % FILE_LOCKS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DiskEntry {
+    fn new(
+        name: EntryName,
+        file: OpenFile,
+        texts: EntryTexts,
+        version: EntryVersion,
+        checked: Option<CheckedFile>,
+    ) -> Self {
+        let checked = checked.filter(|checked| CheckedFile::of(&file.identity) == Some(*checked));
+        Self { name, file: Arc::new(file), texts, version, checked }
+    }
+
+    /// Properties of the response, as they were written.
+    pub fn meta(&self) -> &[u8] {
+        self.texts.meta()
+    }
+
+    /// Length of the content.
+    pub fn content_bytes(&self) -> u64 {
+        self.texts.content_bytes
+    }
+
+    /// True if the content need not be read before the file is served: this process has checked the same version of the file.
+    pub fn is_checked(&self) -> bool {
+        self.checked.is_some()
+    }
+
+    /// Reads and checks the content, if it is short and the kernel has it in memory. `None`, also for a damaged one, leaves it
+    /// to [`DiskCache::read_content`].
+    pub fn content_now(&self) -> Option<Bytes> {
+        let length = self.content_bytes();
+        let mut content = Vec::new();
+        let is_read = length <= READ_NOW_BYTES_MAX && self.file.append_now(0, length as usize, &mut content);
+        (is_read && (self.is_checked() || self.texts.is_of(&content))).then(|| content.into())
+    }
+
+    /// File whose first bytes are the content.
+    pub fn file(&self) -> &Arc<OpenFile> {
+        &self.file
     }
 }
 
@@ -419,340 +499,5 @@ impl fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let directory: Option<PathBuf> = self.get().map(|cache| cache.files.path().clone());
         f.debug_struct("DiskStore").field("directory", &directory).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::path::Path;
-    use std::process::{Command, Stdio};
-
-    use super::*;
-
-    fn config(directory: &Path, bytes_max: u64, files_max: usize) -> DiskCacheConfig {
-        DiskCacheConfig { directory: directory.to_owned(), bytes_max, files_max }
-    }
-
-    fn open(directory: &Path) -> Arc<DiskCache> {
-        open_with(&config(directory, 1 << 30, 1_000))
-    }
-
-    fn open_with(config: &DiskCacheConfig) -> Arc<DiskCache> {
-        let log = ServerLog::stderr(crate::config::LogLevel::Error);
-        let cache = DiskCache::open(config, Arc::default(), Arc::new(Trouble::new(log, HELP))).unwrap();
-        cache.search();
-        cache
-    }
-
-    fn text(key: &[u8]) -> EntryText<'_> {
-        EntryText { key, labels: b"" }
-    }
-
-    fn put(cache: &Arc<DiskCache>, key: &str, content: &str) {
-        let name = EntryName::of(key.as_bytes());
-        let text = text(key.as_bytes());
-        cache.begin_write(name, text, content.len()).unwrap().write(text, b"meta", content.as_bytes());
-    }
-
-    fn get(cache: &DiskCache, key: &str) -> Option<String> {
-        let name = EntryName::of(key.as_bytes());
-        let file_bytes = cache.find(name)?;
-        // The kernel has it in memory, or not; but it is the same.
-        let at_once = cache.read_now(name, key.as_bytes(), file_bytes);
-        let entry = cache.read(name, key.as_bytes(), u64::MAX);
-        if let Some(at_once) = at_once {
-            let entry = entry.as_ref().expect("no damaged entry is read at once");
-            assert_eq!((&at_once.meta, &at_once.content), (&entry.meta, &entry.content));
-        }
-        let entry = entry?;
-        assert_eq!(entry.meta, b"meta");
-        cache.is_current(name, &entry).then(|| String::from_utf8(entry.content.to_vec()).unwrap())
-    }
-
-    /// All files below a directory.
-    fn files(directory: &Path) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        let files =
-            entries.flat_map(|path| if path.is_dir() && !path.is_symlink() { files(&path) } else { vec![path] });
-        files.collect()
-    }
-
-    #[test]
-    fn entries_survive_the_process() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("cache");
-        let cache = open(&path);
-        put(&cache, "a", "one");
-        put(&cache, "b", "two");
-        put(&cache, "b", "three");
-        assert_eq!((get(&cache, "a").as_deref(), get(&cache, "b").as_deref()), (Some("one"), Some("three")));
-        let again = open(&path);
-        assert_eq!((get(&again, "a").as_deref(), get(&again, "b").as_deref()), (Some("one"), Some("three")));
-        assert_eq!(get(&again, "c"), None);
-        assert_eq!(again.index().usage().0, 2);
-        for file in files(&path) {
-            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-            assert_eq!(std::fs::metadata(file.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
-        }
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn removed_entries_stay_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        for key in ["a1", "a2", "b1"] {
-            put(&cache, key, key);
-        }
-        let name = EntryName::of(b"b1");
-        assert!(cache.remove(name));
-        assert_eq!(get(&cache, "b1"), None);
-        assert!(cache.remove(name), "the file is not removed yet");
-        cache.remove_files(&[name]);
-        let starts_with_a: EntryTest = Arc::new(|key, _| key.starts_with(b"a"));
-        assert_eq!(cache.remove_matching(&starts_with_a).len(), 2);
-        assert_eq!(open(directory.path()).index().usage().0, 0);
-        assert!(files(directory.path()).is_empty());
-    }
-
-    #[test]
-    fn a_removal_during_the_search_is_obeyed() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        put(&cache, "a", "one");
-        put(&cache, "b", "two");
-        let log = ServerLog::stderr(crate::config::LogLevel::Error);
-        let limits = config(directory.path(), 1 << 30, 1_000);
-        let other = DiskCache::open(&limits, Arc::default(), Arc::new(Trouble::new(log, HELP))).unwrap();
-        let is_a: EntryTest = Arc::new(|key, _| key == b"a");
-        other.remove_matching(&is_a);
-        other.search();
-        assert_eq!((get(&other, "a"), get(&other, "b").as_deref()), (None, Some("two")));
-        // After the search, a new entry of the same key is welcome.
-        put(&other, "a", "three");
-        other.search();
-        assert_eq!(get(&other, "a").as_deref(), Some("three"));
-    }
-
-    /// A removal costs a thread's work only if it may find a file.
-    #[test]
-    fn only_files_that_may_exist_are_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        let name = EntryName::of(b"a");
-        assert!(cache.remove(name), "a search may still find it");
-        cache.index().on_searched();
-        assert!(!cache.remove(name));
-        let pending = cache.begin_write(name, text(b"a"), 3).unwrap();
-        assert!(cache.remove(name), "being written");
-        cache.remove_files(&[name]);
-        drop(pending);
-        assert!(!cache.remove(name));
-        put(&cache, "a", "one");
-        assert!(cache.remove(name));
-        cache.remove_files(&[name]);
-        assert!(!cache.remove(name));
-        cache.is_frozen.store(true, Ordering::Relaxed);
-        assert!(cache.remove(name), "another process may have written it");
-    }
-
-    #[test]
-    fn pending_writes_are_bounded_in_bytes_and_number() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        let begin = |bytes: usize| {
-            let key = fastrand::u64(..).to_string();
-            cache.begin_write(EntryName::of(key.as_bytes()), text(key.as_bytes()), bytes)
-        };
-        let small: Vec<_> = (0..300).map_while(|_| begin(1)).collect();
-        assert_eq!(small.len(), 256);
-        drop(small);
-        assert!(begin(UNWRITTEN_BYTES_MAX as usize).is_none());
-        // Keys count, too.
-        let large = begin(UNWRITTEN_BYTES_MAX as usize / 2 - 100).unwrap();
-        let small: Vec<_> = (0..300).map_while(|_| begin(1)).collect();
-        assert_eq!(small.len(), 128);
-        drop(large);
-        assert!(begin(1).is_some());
-    }
-
-    #[test]
-    fn a_file_that_has_grown_is_not_read() {
-        let directory = tempfile::tempdir().unwrap();
-        let (old, new) = (open(directory.path()), open(directory.path()));
-        put(&old, "a", "one");
-        let name = EntryName::of(b"a");
-        let file_bytes = old.find(name).unwrap();
-        put(&new, "a", "a longer one");
-        assert!(old.read_now(name, b"a", file_bytes).is_none());
-        assert!(old.read(name, b"a", file_bytes).is_none());
-        assert_eq!(get(&new, "a").as_deref(), Some("a longer one"));
-    }
-
-    #[test]
-    fn a_write_that_was_overtaken_is_dropped() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        let name = EntryName::of(b"a");
-        let (old, new) =
-            (cache.begin_write(name, text(b"a"), 3).unwrap(), cache.begin_write(name, text(b"a"), 3).unwrap());
-        new.write(text(b"a"), b"meta", b"new");
-        old.write(text(b"a"), b"meta", b"old");
-        assert_eq!(get(&cache, "a").as_deref(), Some("new"));
-        let pending = cache.begin_write(name, text(b"a"), 3).unwrap();
-        cache.remove(name);
-        cache.remove_files(&[name]);
-        pending.write(text(b"a"), b"meta", b"old");
-        assert_eq!(get(&cache, "a"), None);
-        assert!(files(directory.path()).is_empty());
-    }
-
-    #[test]
-    fn the_least_recently_used_are_evicted() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open_with(&config(directory.path(), 1 << 30, 3));
-        for key in ["a", "b", "c"] {
-            put(&cache, key, key);
-        }
-        get(&cache, "a");
-        put(&cache, "d", "d");
-        assert_eq!(["a", "b", "c", "d"].map(|key| get(&cache, key).is_some()), [true, false, true, true]);
-        let by_bytes = tempfile::tempdir().unwrap();
-        let cache = open_with(&config(by_bytes.path(), 10_000, 1_000));
-        for key in 0..100 {
-            put(&cache, &key.to_string(), &"x".repeat(1_000));
-        }
-        let total: u64 = files(by_bytes.path()).iter().map(|file| std::fs::metadata(file).unwrap().len()).sum();
-        assert!(total <= 10_000 && total > 5_000, "{total}");
-        assert_eq!(cache.index().usage().1, total);
-        // Too large for all.
-        put(&cache, "large", &"x".repeat(20_000));
-        assert_eq!(get(&cache, "large"), None);
-        // Smaller limits apply after a restart, too.
-        assert!(open_with(&config(by_bytes.path(), 3_000, 1_000)).index().usage().1 <= 3_000);
-    }
-
-    #[test]
-    fn damaged_files_are_dropped() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = "content of some length";
-        let length = {
-            let cache = open(directory.path());
-            put(&cache, "a", text);
-            std::fs::read(&files(directory.path())[0]).unwrap().len()
-        };
-        // Each byte, and each length.
-        for at in 0..2 * length {
-            let cache = open(directory.path());
-            put(&cache, "a", text);
-            let file = files(directory.path()).remove(0);
-            let mut bytes = std::fs::read(&file).unwrap();
-            if at < length {
-                bytes[at] ^= 1;
-            } else {
-                bytes.truncate(at - length);
-            }
-            std::fs::write(&file, &bytes).unwrap();
-            assert_eq!(get(&cache, "a"), None, "{at}: in a running process");
-            std::fs::write(&file, &bytes).unwrap();
-            assert_eq!(get(&open(directory.path()), "a"), None, "{at}: after a restart");
-            assert!(files(directory.path()).is_empty(), "{at}");
-        }
-        let cache = open(directory.path());
-        put(&cache, "a", text);
-        let file = files(directory.path()).remove(0);
-        let longer = [std::fs::read(&file).unwrap(), b"x".to_vec()].concat();
-        std::fs::write(&file, longer).unwrap();
-        assert_eq!(get(&cache, "a"), None, "longer than it was");
-    }
-
-    #[test]
-    fn links_are_not_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let (path, other) = (directory.path().join("cache"), directory.path().join("other"));
-        let cache = open(&path);
-        put(&cache, "a", "one");
-        let file = files(&path).remove(0);
-        std::fs::rename(&file, &other).unwrap();
-        symlink(&other, &file).unwrap();
-        assert_eq!(get(&cache, "a"), None);
-        symlink(&other, &file).unwrap();
-        assert_eq!(get(&open(&path), "a"), None);
-        // A directory of entries that is a link.
-        let (inner, elsewhere) = (file.parent().unwrap(), directory.path().join("elsewhere"));
-        let _ = std::fs::remove_file(&file);
-        std::fs::remove_dir(inner).unwrap();
-        std::fs::create_dir(&elsewhere).unwrap();
-        symlink(&elsewhere, inner).unwrap();
-        put(&open(&path), "a", "two");
-        assert!(files(&elsewhere).is_empty());
-    }
-
-    #[test]
-    fn leftovers_are_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = open(directory.path());
-        put(&cache, "a", "one");
-        let inner = files(directory.path())[0].parent().unwrap().to_owned();
-        for leftover in ["tmp-999999999-1", "tmp-x", "unknown"] {
-            std::fs::write(inner.join(leftover), "half").unwrap();
-        }
-        let cache = open(directory.path());
-        assert_eq!((files(directory.path()).len(), get(&cache, "a").as_deref()), (2, Some("one")));
-        assert!(inner.join("unknown").exists(), "files that are not the cache's stay");
-    }
-
-    /// A process that writes all the time is killed at random (kill -9); all entries that it leaves are whole.
-    #[test]
-    fn a_killed_process_leaves_whole_entries() {
-        const VARIABLE: &str = "TAILCOAT_TEST_DISK_CACHE";
-        let content = |round: usize| format!("{round};").repeat(500 + round % 1_000);
-        if let Some(path) = std::env::var_os(VARIABLE) {
-            let cache = open(Path::new(&path));
-            for round in 0.. {
-                put(&cache, &(round % 10).to_string(), &content(round));
-            }
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let mut found = 0;
-        for _ in 0..40 {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "disk_cache::tests::a_killed_process_leaves_whole_entries"]);
-            command.env(VARIABLE, directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child = command.spawn().unwrap();
-            while files(directory.path()).is_empty() && child.try_wait().unwrap().is_none() {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(Duration::from_micros(fastrand::u64(0..20_000)));
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let cache = open(directory.path());
-            for key in 0..10_usize {
-                let Some(text) = get(&cache, &key.to_string()) else { continue };
-                let round: usize = text.split(';').next().unwrap().parse().unwrap();
-                assert!(text == content(round) && round % 10 == key, "{key}: {round}");
-                found += 1;
-            }
-            assert_eq!(cache.counters.damaged.load(Ordering::Relaxed), 0, "a rename shows no half of an entry");
-            assert!(files(directory.path()).len() <= 10, "no leftover stays");
-        }
-        assert!(found > 0);
-    }
-
-    #[test]
-    fn another_process_shares_the_directory() {
-        let directory = tempfile::tempdir().unwrap();
-        let (old, new) = (open(directory.path()), open(directory.path()));
-        put(&old, "a", "one");
-        assert_eq!(get(&new, "a"), None, "not known yet");
-        new.search();
-        assert_eq!(get(&new, "a").as_deref(), Some("one"));
-        put(&new, "a", "two");
-        assert_eq!(get(&old, "a").as_deref(), Some("two"), "the file is whole, from either process");
-        new.remove_matching(&(Arc::new(|_: &[u8], _: &[u8]| true) as EntryTest));
-        assert_eq!(get(&old, "a"), None);
-        old.is_frozen.store(true, Ordering::Relaxed);
-        assert!(old.begin_write(EntryName::of(b"b"), text(b"b"), 1).is_none());
     }
 }

@@ -27,6 +27,17 @@ impl EncodedHead {
         }
     }
 
+    /// Encodes a status and header fields for HTTP/1 alone. For other versions, the head has no fields but Date.
+    pub fn of_h1(status: Status, fields: &Fields) -> Self {
+        let none = Fields::new();
+        Self {
+            h1: PreparedHead::new(status, fields),
+            h2: PreparedBlock::new(status, &none),
+            h3: PreparedSection::new(status, &none),
+            has_alternative: fields.has("Alt-Svc"),
+        }
+    }
+
     /// Memory in use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.h1.memory_bytes() + self.h2.memory_bytes() + self.h3.memory_bytes()

@@ -188,6 +188,11 @@ impl Object {
         matches!(self.origin, ObjectOrigin::Server)
     }
 
+    /// True if the object was used since the last call, or since the hand of the eviction queue last passed.
+    pub fn take_visited(&self) -> bool {
+        self.state.visited.swap(false, Ordering::Relaxed)
+    }
+
     /// Stored response; `None` if the object is not one of an upstream.
     pub fn response(&self) -> Option<&StoredResponse> {
         match &self.origin {
@@ -220,6 +225,16 @@ impl Object {
     pub fn representation(&self, coding: ContentCoding) -> &Representation {
         let cell = self.codings().and_then(|codings| codings.cell(coding));
         cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
+    }
+
+    /// Representation as that of [`Self::representation`], with all of its heads. That one may lack all but the head of a whole
+    /// response of HTTP/1.
+    pub fn complete_representation(&self, coding: ContentCoding) -> &Representation {
+        let representation = self.representation(coding);
+        match self.response().and_then(|response| response.late_heads.as_ref()) {
+            Some(heads) if std::ptr::eq(representation, &self.identity) => heads.of(self),
+            _ => representation,
+        }
     }
 
     /// True if the object must be checked before it is served.

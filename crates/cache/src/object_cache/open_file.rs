@@ -1,7 +1,7 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -138,6 +138,12 @@ pub struct OpenFile {
     pub identity: FileIdentity,
     /// Number of hard links at the time of opening.
     pub links: u32,
+    /// Length of the content, in bytes: all of the file, or the first part of a disk cache's entry.
+    pub content_bytes: u64,
+    /// True for an entry of a disk cache. Its bytes never change, unless another program damages it.
+    is_entry: bool,
+    /// True if the disk failed to read the file.
+    is_broken: AtomicBool,
     /// Time at which each piece was last seen in the page cache, in nanoseconds since 1970. Allocated when the first
     /// piece is seen.
     resident_ns: OnceLock<Box<[AtomicI64]>>,
@@ -155,7 +161,33 @@ impl OpenFile {
     /// Wraps a file that was just opened with this status.
     pub fn new(fd: OwnedFd, status: &FileStatus) -> Self {
         let FileStatus { identity, links, .. } = *status;
-        Self { fd, identity, links, resident_ns: OnceLock::new(), end: OnceLock::new() }
+        Self {
+            fd,
+            identity,
+            links,
+            content_bytes: identity.size,
+            is_entry: false,
+            is_broken: AtomicBool::new(false),
+            resident_ns: OnceLock::new(),
+            end: OnceLock::new(),
+        }
+    }
+
+    /// Wraps the file of a disk cache's entry that was just opened with this status.
+    pub(crate) fn of_entry(fd: OwnedFd, status: &FileStatus) -> Self {
+        Self { is_entry: true, ..Self::new(fd, status) }
+    }
+
+    /// True for an entry of a disk cache, whose bytes never change.
+    pub fn is_entry(&self) -> bool {
+        self.is_entry
+    }
+
+    /// Notes the error of a transfer from the file. If the disk has failed, the file counts as changed from now on.
+    pub fn note_error(&self, error: &io::Error) {
+        if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
+            self.is_broken.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns the last [`Self::END_BYTES`] of the file, or the whole file if it is shorter; `None` if the file has
@@ -177,6 +209,9 @@ impl OpenFile {
     /// the connection if the file has changed. The client then knows that the content is incomplete.
     pub fn is_unchanged(&self) -> bool {
         let Ok(now) = FileStatus::of(&self.fd) else { return false };
+        if self.is_broken.load(Ordering::Relaxed) {
+            return false;
+        }
         // Removing a name also updates the inode's time of change. After a rename over the file, its open descriptor
         // still holds the old, unchanged version.
         let changed_ns = if now.links == self.links { now.identity.changed_ns } else { self.identity.changed_ns };
@@ -187,7 +222,7 @@ impl OpenFile {
     /// is sent. Such a file is read into a buffer and sent from there. With sendfile, the socket queue refers to pages
     /// of the page cache, so later writes would reach the client.
     pub fn is_volatile(&self, now_ns: i64) -> bool {
-        !self.identity.age_ns_at_least(now_ns, VOLATILE_TIME)
+        !self.is_entry && !self.identity.age_ns_at_least(now_ns, VOLATILE_TIME)
     }
 
     /// Number of bytes from `offset`, at most `length`, that are most likely in the page cache. Counts to the end of
@@ -208,7 +243,7 @@ impl OpenFile {
 
     fn resident_bytes_in_piece(&self, offset: u64, length: u64, now_ns: i64) -> u64 {
         let piece = offset / Self::PIECE_BYTES;
-        let piece_end = ((piece + 1) * Self::PIECE_BYTES).min(self.identity.size);
+        let piece_end = ((piece + 1) * Self::PIECE_BYTES).min(self.content_bytes);
         let bytes = length.min(piece_end.saturating_sub(offset));
         if self.was_resident(piece, now_ns) {
             return bytes;
@@ -256,7 +291,7 @@ impl OpenFile {
 
     /// Records that a piece was in the page cache at this time.
     fn remember_resident(&self, piece: u64, now_ns: i64) {
-        let pieces = self.identity.size.div_ceil(Self::PIECE_BYTES).min(REMEMBERED_PIECES_MAX);
+        let pieces = self.content_bytes.div_ceil(Self::PIECE_BYTES).min(REMEMBERED_PIECES_MAX);
         let pieces = self.resident_ns.get_or_init(|| (0..pieces).map(|_| AtomicI64::new(i64::MIN)).collect());
         if let Some(resident_ns) = pieces.get(piece as usize) {
             resident_ns.store(now_ns, Ordering::Relaxed);
@@ -278,9 +313,31 @@ impl OpenFile {
                 // The file is shorter now; the sender notices that itself.
                 Ok(0) => return,
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
+                Err(error) => return self.note_error(&error.into()),
             }
         }
+    }
+
+    /// Fills the buffer from this offset, if the kernel has all of these bytes in memory; returns whether it had. Never waits
+    /// for a disk.
+    pub fn read_now(&self, buffer: &mut [u8], offset: u64) -> bool {
+        loop {
+            match self.read_at(buffer, offset, ReadWriteFlags::NOWAIT) {
+                Err(Errno::INTR) => {}
+                read => return read == Ok(buffer.len()),
+            }
+        }
+    }
+
+    /// Appends bytes of the file as [`read_now`](Self::read_now) reads them.
+    pub fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        out.resize(start + length, 0);
+        let is_read = self.read_now(&mut out[start..], offset);
+        if !is_read {
+            out.truncate(start);
+        }
+        is_read
     }
 
     /// Reads the whole file. Waits for the disk, so it must run on the blocking pool.
@@ -326,6 +383,7 @@ impl OpenFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
         rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(buffer)], offset, flags)
+            .inspect_err(|error| self.note_error(&(*error).into()))
     }
 }
 

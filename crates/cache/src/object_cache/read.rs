@@ -35,7 +35,7 @@ impl ObjectContent {
     pub fn length(&self) -> u64 {
         match self {
             Self::Memory(bytes) => bytes.len() as u64,
-            Self::File(file) => file.identity.size,
+            Self::File(file) => file.content_bytes,
         }
     }
 }

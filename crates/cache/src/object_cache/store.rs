@@ -445,6 +445,6 @@ impl Nodes for Slab {
     }
 
     fn take_visited(&mut self, slot: SieveSlot) -> bool {
-        self.get(slot).is_some_and(|node| node.object.state.visited.swap(false, Ordering::Relaxed))
+        self.get(slot).is_some_and(|node| node.object.take_visited())
     }
 }

@@ -1,8 +1,10 @@
 use std::mem::size_of;
+use std::sync::OnceLock;
 
 use wire::http::Fields;
 use wire::http::caching::StoredResponseMeta;
 
+use super::{Object, Representation};
 use crate::config::CompressionLevel;
 
 /// Properties of an upstream response that are needed in addition to the encoded response.
@@ -18,6 +20,27 @@ pub struct StoredResponse {
     pub compression_level: CompressionLevel,
     /// True if the response is sent with Cache-Status (RFC 9211).
     pub has_cache_status: bool,
+    /// Heads that are encoded later, for a response whose content is in a file.
+    pub late_heads: Option<LateHeads>,
+}
+
+/// Heads that are encoded when the first of them is sent: all but that of a whole response of HTTP/1. They are not counted as
+/// memory, but the limit of open files bounds them.
+#[derive(Debug)]
+pub struct LateHeads {
+    made: OnceLock<Box<Representation>>,
+    make: fn(&Object) -> Representation,
+}
+
+impl LateHeads {
+    /// Heads that this function makes, with the rest of the representation without coding.
+    pub fn new(make: fn(&Object) -> Representation) -> Self {
+        Self { made: OnceLock::new(), make }
+    }
+
+    pub(super) fn of(&self, object: &Object) -> &Representation {
+        self.made.get_or_init(|| Box::new((self.make)(object)))
+    }
 }
 
 /// Selection of a response among those for the same target (RFC 9111, section 4.1).

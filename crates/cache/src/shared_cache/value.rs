@@ -34,12 +34,11 @@ pub(super) fn read(value: &[u8], key: &[u8]) -> Option<ReadValue> {
     let (epoch_bytes, rest) = value.strip_prefix(&MAGIC)?.split_first()?;
     let (epoch, rest) = rest.split_at_checked(usize::from(*epoch_bytes))?;
     let (next, rest) = rest.split_first_chunk()?;
-    let (engine_ms, mut entry) = rest.split_first_chunk()?;
+    let (engine_ms, entry) = rest.split_first_chunk()?;
     let epoch = str::from_utf8(epoch).ok().filter(|epoch| epoch.len() <= EPOCH_BYTES_MAX)?;
     let stamp =
         FetchStamp { epoch: epoch.into(), next: u64::from_le_bytes(*next), engine_ms: u64::from_le_bytes(*engine_ms) };
-    let length = entry.len() as u64;
-    let entry = read_entry(&mut entry, length, key).ok()?;
+    let entry = read_entry(entry, key).ok()?;
     Some(ReadValue { stamp, labels: entry.labels, meta: entry.meta, content: entry.content })
 }
 

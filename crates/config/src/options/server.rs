@@ -498,7 +498,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         name: "files-max",
         parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000_000 })],
         default: "files-max 1024",
-        doc: "Maximum number of file descriptors kept open for larger files.",
+        doc: "Maximum number of file descriptors kept open for larger files, and for responses on disk while memory is \
+              full.",
         example: "files-max 10000",
         known_as: KnownAs::NONE.nginx(&["open_file_cache", "worker_rlimit_nofile"]).apache(&["CacheFile"]),
         set: OptionSetter::Cache(|cache, values| cache.files_max = values.integer("count")),
@@ -556,7 +557,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
               memory for others. All response caches use it. `bytes-max` (1 GiB) and `files-max` (100000) bound it; \
               beyond them, the least recently used responses are removed. The server creates the directory with \
               permissions 0700; it must belong to the server's user. Files have checksums: what a crash has torn, or \
-              another program has changed, is removed and never served. Each file takes some 300 bytes of memory.",
+              another program has changed, is removed and not served. Each file takes some 350 bytes of memory. While \
+              memory is full, responses are sent from their files, of which `files-max` stay open.",
         example: r#"disk "/var/cache/tailcoat" bytes-max="20GiB""#,
         known_as: KnownAs {
             nginx: &["proxy_cache_path", "fastcgi_cache_path", "proxy_temp_path"],

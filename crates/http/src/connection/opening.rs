@@ -470,7 +470,7 @@ impl OpeningConnection {
         let account = context.generation().router.default_account(self.listener);
         let peer = ClientPeer { client: self.client, tls: None };
         let sent = (Status::BAD_REQUEST, PLAIN_HTTP_REASON.len() as u64);
-        let logged = LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
+        let logged = LoggedResponse { link: None, handler: HandlerKind::None, hit: "", sent, is_complete: true };
         let now = context.clock.now();
         record(context, peer, &account, Subject::Malformed(&self.kept), &[], logged, now..now);
     }

@@ -19,6 +19,10 @@ use crate::object_cache::{Object, ObjectContent, StoredResponse};
 /// it. Larger content is sent without a copy.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
+/// Longest content that is read from the file of a disk cache's entry and sent with its head: a sendfile, and looking for the
+/// pages first, would cost more than the copy.
+const READ_BYTES_MAX: u64 = 32 << 10;
+
 /// Output of this size is sent before the next request is answered.
 const GATHER_BYTES_MAX: usize = 64 << 10;
 
@@ -126,7 +130,10 @@ impl Output {
         encoding: EncodingContext<'_>,
     ) -> (Status, u64) {
         let head_start = self.bytes.len();
-        let representation = object.representation(coding);
+        let representation = match form {
+            Form::Whole => object.representation(coding),
+            Form::NotModified | Form::Part { .. } => object.complete_representation(coding),
+        };
         let mut head = &representation.head;
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
@@ -175,6 +182,10 @@ impl Output {
                     self.tail.push_back(Segment::Bytes(content.slice(range)));
                 }
             }
+            ObjectContent::File(file)
+                if file.is_entry()
+                    && length <= READ_BYTES_MAX
+                    && file.append_now(offset, length as usize, &mut self.bytes) => {}
             ObjectContent::File(file) => self.tail.push_back(Segment::File { file: Arc::clone(file), offset, length }),
         }
         (status, length)

@@ -32,8 +32,8 @@ pub(super) struct ClientPeer<'a> {
 pub(super) struct LoggedResponse<'a> {
     pub(super) link: Option<&'a Rc<ClientLink>>,
     pub(super) handler: HandlerKind,
-    /// True if a stored upstream response was sent.
-    pub(super) is_hit: bool,
+    /// Word for the tier that had a stored upstream response, as in [`Response::hit`](crate::handler::Response::hit).
+    pub(super) hit: &'static str,
     /// Status, and number of bytes of content.
     pub(super) sent: (Status, u64),
     /// True if the content was sent completely.
@@ -53,7 +53,7 @@ pub(super) fn record(
     let visit = account.visit.as_deref();
     let forwarding = logged.link.map(|link| link.forwarding().borrow());
     let cache_status = match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
-        "" if logged.is_hit => "hit",
+        "" => logged.hit,
         word => word,
     };
     let (status, content_bytes) = logged.sent;

@@ -238,17 +238,18 @@ impl Transmission {
             return poll_send_copy(socket, file, offset, length);
         }
         // The last piece is read, then the file is checked, and only then the piece is sent. A complete response is
-        // therefore of one version.
-        if length <= LAST_PIECE_BYTES {
+        // therefore of one version. An entry of a disk cache has only one.
+        let last_bytes = if file.is_entry() { 0 } else { LAST_PIECE_BYTES };
+        if length <= last_bytes {
             return poll_send_last(socket, file, offset, length);
         }
         socket.prepare_file(length)?;
-        let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
-        if chunk == length - LAST_PIECE_BYTES {
+        let chunk = (length - last_bytes).min(known_bytes(&self.resident, offset));
+        if chunk == length - last_bytes && last_bytes > 0 {
             // The last piece must share a segment with the bytes before it.
             socket.cork(true);
         }
-        match ready!(socket.poll_send_file(file, offset, chunk as usize))? {
+        match ready!(socket.poll_send_file(file, offset, chunk as usize)).inspect_err(|error| file.note_error(error))? {
             0 => Poll::Ready(Err(changed())),
             count => Poll::Ready(Ok(count)),
         }

@@ -66,7 +66,7 @@ impl ErrorPages {
         };
         let segment = match &object.object.representation(coding).content {
             ObjectContent::Memory(bytes) => Segment::Bytes(bytes.clone()),
-            ObjectContent::File(file) => Segment::File { file: file.clone(), offset: 0, length: file.identity.size },
+            ObjectContent::File(file) => Segment::File { file: file.clone(), offset: 0, length: file.content_bytes },
         };
         error.fields.set("Content-Type", self.pages[page].content_type.as_str());
         error.body = Body::from_segments(vec![segment]);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use wire::http::{ContentCoding, Fields, Status};
 
 use crate::config::{FieldAction, ResponseCompression};
-use crate::object_cache::{CachedObject, OpenFile};
+use crate::object_cache::{CachedObject, ObjectContent, OpenFile};
 use crate::upstream::StickyField;
 
 /// A response in no HTTP version's form yet. For HEAD it is the same as for GET: the connection leaves out the
@@ -55,11 +55,10 @@ impl Response {
             Self::Cached { object, coding, form } => (object, *coding, form),
             Self::Changed(changed) => (&changed.object, changed.coding, &changed.form),
         };
-        let representation = object.object.representation(coding);
         let head = match form {
-            Form::Whole => &representation.head,
-            Form::NotModified => &representation.not_modified_head,
-            Form::Part { .. } => &representation.partial_head,
+            Form::Whole => &object.object.representation(coding).head,
+            Form::NotModified => &object.object.complete_representation(coding).not_modified_head,
+            Form::Part { .. } => &object.object.complete_representation(coding).partial_head,
         };
         joined(head.h1.values(name))
     }
@@ -194,14 +193,18 @@ pub struct InternalRedirect {
 const INTERNAL_REDIRECTS_MAX: u32 = 10;
 
 impl Response {
-    /// True if it is an upstream response from the cache.
-    pub fn is_hit(&self) -> bool {
+    /// Word of the access log for an upstream response from the cache, by its tier; empty for others.
+    pub fn hit(&self) -> &'static str {
         let object = match self {
-            Self::Cached { object, .. } => object,
-            Self::Changed(changed) => &changed.object,
-            Self::Built(_) => return false,
+            Self::Cached { object, .. } => &object.object,
+            Self::Changed(changed) => &changed.object.object,
+            Self::Built(_) => return "",
         };
-        object.object.response().is_some()
+        match (object.response(), &object.identity().content) {
+            (None, _) => "",
+            (Some(_), ObjectContent::Memory(_)) => "hit",
+            (Some(_), ObjectContent::File(_)) => "disk-hit",
+        }
     }
 
     /// Target of a script's local redirect or an upstream's internal redirect, and the most such redirects for one

@@ -35,7 +35,7 @@ pub(super) fn unpacked(response: Response) -> Box<BuiltResponse> {
 
 /// Status and fields of a cached object, without those that the connection adds.
 pub(super) fn head_of(object: &CachedObject, coding: ContentCoding, form: Form) -> (Status, Fields) {
-    let representation = object.object.representation(coding);
+    let representation = object.object.complete_representation(coding);
     let (status, head) = match form {
         Form::Whole => (representation.status, &representation.head),
         Form::NotModified => (Status::NOT_MODIFIED, &representation.not_modified_head),

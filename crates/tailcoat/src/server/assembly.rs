@@ -11,7 +11,7 @@ use super::ServerStartError;
 use super::listeners::Listeners;
 use super::memory::memory_bytes;
 use crate::acme;
-use crate::config::{AccessLog, Config, UpstreamConfig};
+use crate::config::{AccessLog, CacheConfig, Config, UpstreamConfig};
 use crate::confinement::Confined;
 use crate::connection::{
     Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QlogTraces, QuicKeys, QuicSettings,
@@ -145,8 +145,9 @@ impl Assembly {
     ) -> Result<(Self, Changes), ServerStartError> {
         let reused = before.map(|(reused, _)| reused);
         let Lasting { store, server_log, .. } = lasting;
-        // Connections need most of them.
-        config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
+        // Connections need most of them, unless the operator wants many files open.
+        let share = if config.cache.files_max > CacheConfig::default().files_max { 2 } else { 4 };
+        config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / share);
         let cache = &mut config.cache;
         if cache.memory_bytes_auto {
             cache.memory_bytes_max = cache.memory_bytes_max.min(memory_bytes() / CACHE_PART);

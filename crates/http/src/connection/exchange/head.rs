@@ -36,7 +36,7 @@ pub(super) fn send_object_head<S: HttpStreams>(
     turn: &ExchangeTurn<'_>,
 ) -> Result<(Status, Range<u64>), StreamClosed> {
     let Chosen { object, coding, form, changes, alternative } = chosen;
-    let representation = object.representation(coding);
+    let representation = object.complete_representation(coding);
     let complete_length = representation.content.length();
     let (status, head, range) = match form {
         Form::Whole => (representation.status, &representation.head, 0..complete_length),

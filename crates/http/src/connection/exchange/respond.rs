@@ -63,7 +63,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
             self.ending = response.ending();
             let (link, handler) = (routed.link.get(), routed.link.handler());
             let Some(status) = Status::new(NO_RESPONSE) else { return };
-            let logged = LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: true };
+            let logged = LoggedResponse { link, handler, hit: "", sent: (status, 0), is_complete: true };
             let subject = Subject::Request(routed.request);
             return record(
                 turn.context,
@@ -75,7 +75,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
                 routed.now..turn.now,
             );
         }
-        let is_hit = response.is_hit();
+        let hit = response.hit();
         let Some(ResponseStart { status, content }) =
             begin((stream, asked, self.client.alternative()), response, false, streams, turn)
         else {
@@ -103,7 +103,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
             None => {
                 let sent = (status, content_bytes);
                 let (link, handler) = (routed.link.get(), routed.link.handler());
-                let logged = LoggedResponse { link, handler, is_hit, sent, is_complete: true };
+                let logged = LoggedResponse { link, handler, hit, sent, is_complete: true };
                 let subject = Subject::Request(routed.request);
                 record(turn.context, self.client.peer(), &account, subject, routed.host, logged, routed.now..turn.now);
             }
@@ -112,7 +112,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
                 let exchange = StreamExchange {
                     outgoing,
                     is_slim: true,
-                    reply: Some(SentHead { status, is_hit }),
+                    reply: Some(SentHead { status, hit }),
                     ..self.new_exchange(stream, asked, ExchangeWork::Responding, request, account, turn)
                 };
                 self.insert(exchange);
@@ -145,7 +145,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
             }
         }
         let (handler, sent) = (HandlerKind::None, (status, content_bytes));
-        let logged = LoggedResponse { link: None, handler, is_hit: false, sent, is_complete: true };
+        let logged = LoggedResponse { link: None, handler, hit: "", sent, is_complete: true };
         record(turn.context, self.client.peer(), account, UNREADABLE, &[], logged, turn.now..turn.now);
     }
 
@@ -160,13 +160,13 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         if response.ending() != ResponseEnding::Normal {
             self.ending = response.ending();
             let status = Status::new(NO_RESPONSE);
-            self.at(index).reply = status.map(|status| SentHead { status, is_hit: false });
+            self.at(index).reply = status.map(|status| SentHead { status, hit: "" });
             return;
         }
         let exchange = self.at(index);
         let (stream, asked) = (exchange.stream, exchange.asked);
         let tunnel = response.take_tunnel().filter(|_| asked == RequestedContent::Protocol);
-        let is_hit = response.is_hit();
+        let hit = response.hit();
         let started = begin((stream, asked, self.client.alternative()), response, tunnel.is_some(), streams, turn);
         let Some(ResponseStart { status, content }) = started else {
             // The stream was reset.
@@ -174,7 +174,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         };
         self.mark_due(index);
         let exchange = self.at(index);
-        exchange.reply = Some(SentHead { status, is_hit });
+        exchange.reply = Some(SentHead { status, hit });
         if let Some(tunnel) = tunnel {
             let Early { content, has_ended } = std::mem::take(&mut exchange.early);
             let mut tunneling = StreamTunnel::new(tunnel, turn.now.monotonic_ms);
@@ -241,11 +241,11 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         let StreamExchange { request, account, reply, outgoing, work, .. } = exchange;
         // An exchange without a response ended because its client has gone.
         let Some(gone) = Status::new(CLIENT_GONE) else { return };
-        let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
+        let (status, hit) = reply.map_or((gone, ""), |reply| (reply.status, reply.hit));
         // A tunnel's content has no end that could be missed.
         let is_complete = is_complete || matches!(work, ExchangeWork::Tunneling(_));
         let (link, handler) = (request.link(), request.handler());
-        let logged = LoggedResponse { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
+        let logged = LoggedResponse { link, handler, hit, sent: (status, outgoing.sent_bytes), is_complete };
         let subject = Subject::Request(request.request());
         record(context, self.client.peer(), account, subject, request.host(), logged, request.received()..now);
     }

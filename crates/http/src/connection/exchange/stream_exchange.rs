@@ -70,7 +70,7 @@ pub(super) enum RequestedContent {
 #[derive(Clone, Copy)]
 pub(super) struct SentHead {
     pub(super) status: Status,
-    pub(super) is_hit: bool,
+    pub(super) hit: &'static str,
 }
 
 /// Time spent waiting for a client to accept content.

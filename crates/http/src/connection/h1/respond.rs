@@ -38,7 +38,7 @@ pub(super) struct Sending {
 pub(super) struct H1Exchange {
     request: OwnedRequest,
     account: RequestAccount,
-    is_hit: bool,
+    hit: &'static str,
     status: Status,
     content_bytes: u64,
     /// True if the response has been sent completely.
@@ -73,7 +73,7 @@ impl H1Connection {
             alternative: generation.alternative(self.listener).filter(|_| tells_alternative),
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
-        let is_hit = response.is_hit();
+        let hit = response.hit();
         let (status, content_bytes) = output.write_response(response, encoding);
         drop(generation);
         // A tunnel's content has no end that could be missed.
@@ -82,7 +82,7 @@ impl H1Connection {
             // The data is not kept if the request is neither logged nor counted.
             (account.log.is_some() || account.visit.is_some() || context.metrics.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
-                H1Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
+                H1Exchange { request, account, hit, status, content_bytes, is_complete: is_tunnel }
             })
         };
         if let Some(tunnel) = tunnel {
@@ -116,7 +116,7 @@ impl H1Connection {
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
         let is_complete = sent.is_ok();
         let (link, handler) = (link.get(), link.handler());
-        let logged = LoggedResponse { link, handler, is_hit, sent: (status, content_bytes), is_complete };
+        let logged = LoggedResponse { link, handler, hit, sent: (status, content_bytes), is_complete };
         self.record(&account, Subject::Request(request), host, logged, received, *now);
         sent
     }
@@ -135,7 +135,7 @@ impl H1Connection {
         let Some(status) = Status::new(NO_RESPONSE) else { return };
         let Routed { request, host, now: received, link, .. } = incoming.routed;
         let (link, handler) = (link.get(), link.handler());
-        let logged = LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: true };
+        let logged = LoggedResponse { link, handler, hit: "", sent: (status, 0), is_complete: true };
         self.record(account, Subject::Request(request), host, logged, received, now);
     }
 
@@ -193,14 +193,14 @@ impl H1Connection {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
                 let handler = HandlerKind::None;
-                let logged = LoggedResponse { link: request.link(), handler, is_hit: false, sent, is_complete: true };
+                let logged = LoggedResponse { link: request.link(), handler, hit: "", sent, is_complete: true };
                 self.record(&account, subject, request.host(), logged, request.received(), *now);
             }
             None => {
                 context.generation().router.count_malformed(self.listener, rejection.status, self.client, *now);
                 let account = context.generation().router.default_account(self.listener);
                 let logged =
-                    LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
+                    LoggedResponse { link: None, handler: HandlerKind::None, hit: "", sent, is_complete: true };
                 self.record(&account, Subject::Malformed(input), &[], logged, *now, *now);
             }
         }
@@ -316,17 +316,11 @@ impl H1Connection {
 
     /// Logs a response with its outcome.
     pub(super) fn record_exchange(&self, exchange: &H1Exchange) {
-        let H1Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
+        let H1Exchange { request, account, hit, status, content_bytes, is_complete } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
         let (link, handler) = (request.link(), request.handler());
-        let logged = LoggedResponse {
-            link,
-            handler,
-            is_hit: *is_hit,
-            sent: (*status, *content_bytes),
-            is_complete: *is_complete,
-        };
+        let logged = LoggedResponse { link, handler, hit, sent: (*status, *content_bytes), is_complete: *is_complete };
         self.record(account, subject, request.host(), logged, request.received(), now);
     }
 
@@ -340,7 +334,7 @@ impl H1Connection {
             &account,
             Subject::Request(request.request()),
             request.host(),
-            LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: false },
+            LoggedResponse { link, handler, hit: "", sent: (status, 0), is_complete: false },
             request.received(),
             now,
         );

@@ -9,6 +9,7 @@ mod head;
 mod stream;
 mod thread;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
@@ -29,7 +30,9 @@ use super::part::without_content_fields;
 use super::{Body, BuiltResponse, ContentStream, Form, Response, Routed, Segment};
 use crate::config::{CompressionLevel, ResponseCompression};
 use crate::memory_budget::Charge;
-use crate::object_cache::{CachedObject, EncodedHead, Object, ObjectContent, ObjectStore, Representation};
+use crate::object_cache::{
+    CachedObject, EncodedHead, LateHeads, Object, ObjectContent, ObjectStore, OpenFile, Representation,
+};
 
 /// Codings in order of preference: for content that is compressed for each client, CPU time counts most.
 const CODINGS: [ContentCoding; 4] =
@@ -177,7 +180,8 @@ impl Encoders {
             let made = cell.get_or_try_init(async || {
                 let (source, memory) = (Arc::clone(&object), Arc::clone(&store));
                 let work = move || represent(&source, coding, &memory);
-                if object.identity().content.length() <= worker_bytes_max {
+                let is_in_memory = matches!(object.identity().content, ObjectContent::Memory(_));
+                if is_in_memory && object.identity().content.length() <= worker_bytes_max {
                     return work();
                 }
                 let Ok(_permit) = permits.try_acquire() else { return Err(NotNow) };
@@ -227,7 +231,14 @@ struct NotNow;
 /// Compresses a stored response; `None` if it does not get smaller.
 fn represent(object: &Object, coding: ContentCoding, store: &ObjectStore) -> Result<Option<Representation>, NotNow> {
     let (identity, Some(stored)) = (object.identity(), object.response()) else { return Ok(None) };
-    let ObjectContent::Memory(content) = &identity.content else { return Ok(None) };
+    let content = match &identity.content {
+        ObjectContent::Memory(content) => content,
+        ObjectContent::File(file) => {
+            let read = file.read_bytes_at(file.content_bytes as usize, 0);
+            // Nothing is made of a damaged file.
+            &read.ok().filter(|_| file.is_unchanged()).ok_or(NotNow)?
+        }
+    };
     let encoder = ContentEncoder::new(coding, stored.compression_level);
     let Ok(encoded) = encoder.and_then(|mut encoder| encode_whole(&mut encoder, content)) else { return Ok(None) };
     if encoded.len() >= content.len() {
@@ -243,10 +254,16 @@ fn represent(object: &Object, coding: ContentCoding, store: &ObjectStore) -> Res
 
 /// Builds a representation of a stored response with these fields.
 pub(super) fn representation(status: Status, coding: ContentCoding, fields: &Fields, content: Bytes) -> Representation {
-    let mut whole = fields.clone();
-    if !status.has_no_content() {
-        whole.push("Content-Length", content.len().to_string());
-    }
+    complete_representation(status, coding, fields, ObjectContent::Memory(content))
+}
+
+fn complete_representation(
+    status: Status,
+    coding: ContentCoding,
+    fields: &Fields,
+    content: ObjectContent,
+) -> Representation {
+    let whole = whole_fields(status, fields, content.length());
     Representation {
         status,
         coding,
@@ -254,8 +271,47 @@ pub(super) fn representation(status: Status, coding: ContentCoding, fields: &Fie
         head: EncodedHead::new(status, &whole),
         not_modified_head: EncodedHead::new(Status::NOT_MODIFIED, &without_content_fields(fields)),
         partial_head: EncodedHead::new(Status::PARTIAL_CONTENT, fields),
-        content: ObjectContent::Memory(content),
+        content,
     }
+}
+
+/// Builds the representation of a stored response whose content is in a file. It has the head of a whole response of HTTP/1;
+/// [`late_heads`] has the others.
+pub(super) fn representation_in_file(status: Status, fields: &Fields, file: Arc<OpenFile>) -> Representation {
+    let whole = whole_fields(status, fields, file.content_bytes);
+    let none = EncodedHead::of_h1(status, &Fields::new());
+    Representation {
+        status,
+        coding: ContentCoding::Identity,
+        etag: "".into(),
+        head: EncodedHead::of_h1(status, &whole),
+        not_modified_head: none.clone(),
+        partial_head: none,
+        content: ObjectContent::File(file),
+    }
+}
+
+/// Heads of a response whose content is in a file.
+pub(super) fn late_heads() -> LateHeads {
+    LateHeads::new(|object| {
+        let (identity, mut fields) = (object.identity(), Cow::Owned(Fields::new()));
+        if let Some(response) = object.response() {
+            fields = Cow::Borrowed(&response.fields);
+        }
+        if object.codings().is_some() {
+            add_vary(fields.to_mut());
+        }
+        complete_representation(identity.status, ContentCoding::Identity, &fields, identity.content.clone())
+    })
+}
+
+/// Fields of a whole response.
+fn whole_fields(status: Status, fields: &Fields, length: u64) -> Fields {
+    let mut whole = fields.clone();
+    if !status.has_no_content() {
+        whole.push("Content-Length", length.to_string());
+    }
+    whole
 }
 
 /// Coding for the client's Accept-Encoding.

@@ -9,7 +9,7 @@ use wire::http::{KnownField, Method, Request, cookie_may_have_name, cookies};
 use super::ResponseCacheInner;
 use super::key::{VARIANT_MARK, leads_elsewhere};
 use crate::handler::Routed;
-use crate::object_cache::{CacheLookup, CachedObject, Variant};
+use crate::object_cache::{CacheLookup, CachedObject, Object, ObjectContent, OpenFile, Variant};
 
 /// Result of a lookup.
 pub(super) enum Look {
@@ -79,6 +79,12 @@ impl ResponseCacheInner {
             CacheLookup::Due(object) => (object, true),
             CacheLookup::Miss => return miss(request),
         };
+        if let ObjectContent::File(file) = &object.object.identity().content {
+            return match self.serves_from_file(request, &object.object, file, is_due) {
+                true => Look::Serve(object),
+                false => miss(request),
+            };
+        }
         let asked = self.asked(request);
         if !is_due && asked == RequestDirectives::default() {
             return Look::Serve(object);
@@ -92,6 +98,16 @@ impl ResponseCacheInner {
             ReuseDecision::Validate if request.method() == Method::Head => Look::Pass("stale"),
             ReuseDecision::Validate => Look::Validate(object),
         }
+    }
+
+    /// True if a stored response may be served from its file. Otherwise it is not in memory any more: a response that must be
+    /// validated, or may have to be, is read into memory first.
+    fn serves_from_file(&self, request: &Request<'_>, object: &Object, file: &OpenFile, is_due: bool) -> bool {
+        if is_due || self.asked(request) != RequestDirectives::default() {
+            self.shared.store.remove(object);
+            return false;
+        }
+        self.shared.confirm_file(object, file)
     }
 
     /// Directives of the request, if the configuration obeys them.

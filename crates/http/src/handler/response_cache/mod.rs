@@ -26,11 +26,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use self::lookup::{Keys, Look};
+use self::obtain::LOADS_MAX;
 pub use self::persistence::{CacheOwner, CachePlace};
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
 use super::{BuiltResult, HandlerOutcome, OwnedRequest, Routed};
-use crate::object_cache::WorkerCache;
+use crate::object_cache::{ObjectContent, WorkerCache};
 use wire::http::Fields;
 
 /// Future of a response from an upstream, or of an error in its place.
@@ -65,8 +66,16 @@ impl ResponseCache {
     /// Handles a request: with a stored response if possible, otherwise with a fetched one.
     pub fn handle(&self, routed: &Routed<'_>, fetch: &Rc<impl Fetch + 'static>) -> HandlerOutcome {
         let inner = &self.inner;
-        let look = inner.look_up(routed);
+        let mut look = inner.look_up(routed);
+        let mut loads = 0;
+        while look.is_miss() && loads < LOADS_MAX && inner.load_now(routed) {
+            loads += 1;
+            look = inner.look_up(routed);
+        }
         if let Look::Serve(object) = look {
+            if loads > 0 && matches!(object.object.identity().content, ObjectContent::Memory(_)) {
+                routed.link.link().forwarding().borrow_mut().set_cache_status("disk-hit");
+            }
             return HandlerOutcome::Ready(inner.respond(routed, object));
         }
         // Created now, so that the connection shares it with the fetch.

@@ -28,7 +28,7 @@ use crate::object_cache::CachedObject;
 use crate::shared_cache::FetchStamp;
 
 /// Most responses that a request reads from further tiers: of its URL, of its variant, and again if they changed meanwhile.
-const LOADS_MAX: u32 = 4;
+pub(super) const LOADS_MAX: u32 = 4;
 
 /// A fetched response, and the time of its reception.
 pub(super) struct Fetched {
@@ -142,12 +142,12 @@ impl ResponseCacheInner {
             Joined::Waiting(waiting) => match self.wait(request, waiting, deadline).await? {
                 Ok(FetchEnd::Stored) => Ok(TierLoad::Stored),
                 // Does not fit into memory, so that each request reads it.
-                Ok(FetchEnd::NotStored) => Ok(self.load(key, tier).await),
+                Ok(FetchEnd::NotStored) => Ok(self.load(request, key, tier).await),
                 Ok(FetchEnd::Failed | FetchEnd::Abandoned) | Err(_) => Ok(TierLoad::Missing),
             },
-            Joined::TooMany => Ok(self.load(key, tier).await),
+            Joined::TooMany => Ok(self.load(request, key, tier).await),
             Joined::First(ticket) => {
-                let loaded = self.load(key, tier).await;
+                let loaded = self.load(request, key, tier).await;
                 if ticket.is_invalid() {
                     if let Some(object) = self.shared.store.peek(self.shared.id, key) {
                         self.shared.remove(&object);

@@ -1,7 +1,8 @@
 //! Further tiers: stored responses on disk, which survive restarts, and in a store that instances share.
 //!
-//! Each stored response is written to both as well. A response that memory does not have is read back into memory, under
-//! the ticket of a fetch, and then served from there. Removals apply to the further tiers first: what is read at the same time
+//! Each stored response is written to both as well. A response that memory does not have is read back into memory, and then
+//! served from there. If memory is full, only the head of a response on disk is read, and its content is sent from the file,
+//! which stays open. Removals apply to the further tiers first: what is read at the same time
 //! is then found to be outdated.
 
 use std::rc::Rc;
@@ -9,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wire::http::caching::{CacheTag, StoredResponseMeta};
-use wire::http::{Fields, Status};
+use wire::http::caching::{CacheTag, RequestDirectives, StoredResponseMeta};
+use wire::http::{Fields, Request, Status};
 
 use super::store::{CacheEntry, content_of, object_parts};
 use super::{ResponseCacheInner, SharedResponseCache};
 use crate::config::{ForwardConfig, GatewayConfig, PathPattern, ResponseCaching, RulesConfig, SiteConfig};
-use crate::disk_cache::{DiskCache, DiskStore, EntryName, EntryTest, EntryText};
-use crate::handler::Now;
-use crate::object_cache::{Blocking, CachedObject, Object, Variant};
+use crate::disk_cache::{DiskCache, DiskEntry, DiskStore, EntryName, EntryTest, EntryText, FileHolder};
+use crate::handler::{Now, OwnedRequest, Routed};
+use crate::object_cache::{Blocking, CachedObject, Object, ObjectContent, OpenFile, Variant};
 use crate::shared_cache::{FetchStamp, SharedCache, SharedEntry, SharedText};
 
 /// Tier below memory.
@@ -38,8 +39,27 @@ pub(super) enum TierLoad {
     Missing,
 }
 
+/// Response on disk whose content is not read yet.
+struct FoundResponse {
+    entry: Arc<DiskEntry>,
+    response: CacheEntry,
+    variant: Option<Variant>,
+    /// True if it is served from its file.
+    stays: bool,
+}
+
+/// Longest content that is always read into memory: an open file would cost as much.
+const FILE_BYTES_MIN: u64 = 4 << 10;
+
+/// Divisor of the object memory that responses from disk leave free. An eviction makes room for one object; without a spare part,
+/// the next response from disk would take that room, and displace another.
+const SPARE_DIVISOR: u64 = 8;
+
+/// Memory of an object in addition to its content, as estimated before it is made.
+const HEAD_BYTES: u64 = 2 << 10;
+
 /// Version of the form of properties.
-const META_VERSION: u8 = 2;
+const META_VERSION: u8 = 3;
 
 /// Longest list in properties, against damage that a checksum does not find.
 const LIST_MAX: u32 = 100_000;
@@ -153,6 +173,33 @@ impl SharedResponseCache {
         Some((place.store.get()?, place))
     }
 
+    /// True if a response may be served from its open file, which counts as a hit. If the file was damaged since it was opened, the
+    /// response is removed from memory and disk.
+    pub(super) fn confirm_file(&self, object: &Object, file: &OpenFile) -> bool {
+        let is_whole = file.is_unchanged();
+        if let Some(place) = &self.place {
+            if is_whole { place.store.count_hit() } else { place.store.count_damaged() }
+        }
+        if !is_whole {
+            drop(self.remove_from_disk(&[object.path()]));
+            self.store.remove(object);
+        }
+        is_whole
+    }
+
+    /// True if a response on disk is served from its file because memory has no room for its content. Not if it must be
+    /// validated.
+    fn stays_on_disk(&self, response: &CacheEntry, content_bytes: u64) -> bool {
+        let limits = self.store.limits();
+        let is_fresh = !response.stored.is_no_cache && response.stored.remaining_ms(Now::read().monotonic_ms) > 0;
+        let has_room = || {
+            let memory_bytes = self.store.usage().memory_bytes.saturating_add(HEAD_BYTES);
+            let spare = limits.memory_bytes_max / SPARE_DIVISOR;
+            memory_bytes.saturating_add(content_bytes) <= limits.memory_bytes_max - spare
+        };
+        content_bytes > FILE_BYTES_MIN && limits.files_max > 0 && is_fresh && !has_room()
+    }
+
     /// Cache that instances share, if there is one.
     fn shared_tier(&self) -> Option<&CachePlace> {
         self.place.as_ref().filter(|place| place.shared.is_on())
@@ -165,7 +212,7 @@ impl SharedResponseCache {
 
     /// Tier that has a response with this key, or may have. `asked`: the store of instances was asked.
     pub(super) fn further_tier(&self, key: &[u8], was_asked: bool, now_ms: u64) -> Option<FurtherTier> {
-        if self.disk().is_some_and(|(disk, place)| disk.find(EntryName::of(&place.key(key))).is_some()) {
+        if self.disk().is_some_and(|(disk, place)| disk.has(EntryName::of(&place.key(key)))) {
             return Some(FurtherTier::Disk);
         }
         let place = self.shared_tier().filter(|_| !was_asked)?;
@@ -245,9 +292,9 @@ fn share(place: &CachePlace, object: &Object, stamp: FetchStamp) {
 
 impl ResponseCacheInner {
     /// Reads a response from a further tier into memory.
-    pub(super) async fn load(&self, key: &[u8], tier: FurtherTier) -> TierLoad {
+    pub(super) async fn load(&self, request: &OwnedRequest, key: &[u8], tier: FurtherTier) -> TierLoad {
         match tier {
-            FurtherTier::Disk => self.load_from_disk(key).await,
+            FurtherTier::Disk => self.load_from_disk(key, self.may_stay_on_disk(&request.request())).await,
             FurtherTier::Shared => self.load_shared(key).await,
         }
     }
@@ -271,7 +318,8 @@ impl ResponseCacheInner {
         }
         let Some((reserved, is_stored)) = shared.reserve(content.len() as u64) else { return TierLoad::Missing };
         let content = reserved.hold(Bytes::clone(content));
-        let parts = object_parts(CacheEntry { status, fields, stored, stamp: None }, content, variant, shared);
+        let response = CacheEntry { status, fields, stored, stamp: None };
+        let parts = object_parts(response, ObjectContent::Memory(content), variant, shared);
         let object = match is_stored {
             true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
             false => Rc::new(CachedObject { object: shared.store.lone(shared.id, key, parts) }),
@@ -284,38 +332,100 @@ impl ResponseCacheInner {
         if object.object.is_dead() { TierLoad::Alone(object) } else { TierLoad::Stored }
     }
 
-    async fn load_from_disk(&self, key: &[u8]) -> TierLoad {
-        let shared = &self.shared;
-        let Some((disk, place)) = shared.disk() else { return TierLoad::Missing };
+    /// Reads the response for the keys of a request from disk, if that needs only what the kernel has in memory. Returns whether
+    /// it is in memory now.
+    pub(super) fn load_now(&self, routed: &Routed<'_>) -> bool {
+        let Some((disk, place)) = self.shared.disk() else { return false };
+        let key = self.keys.borrow().narrowest().to_vec();
+        let full = place.key(&key);
+        let Some(entry) = disk.open_now(EntryName::of(&full), &full) else { return false };
+        let Some(found) = self.found(entry, self.may_stay_on_disk(&routed.request)) else { return false };
+        let content = self.content_now(&found);
+        content.is_some_and(|content| matches!(self.keep_found(&disk, &key, found, content), TierLoad::Stored))
+    }
+
+    async fn load_from_disk(&self, key: &[u8], may_stay: bool) -> TierLoad {
+        let Some((disk, place)) = self.shared.disk() else { return TierLoad::Missing };
         let full = place.key(key);
         let name = EntryName::of(&full);
-        let Some(file_bytes) = disk.find(name) else { return TierLoad::Missing };
-        // Counted before it is read: many requests may read large responses at the same time.
-        let Some((reserved, is_stored)) = shared.reserve(file_bytes) else { return TierLoad::Missing };
-        let entry = match disk.read_now(name, &full, file_bytes) {
+        let entry = match disk.open_now(name, &full) {
             Some(entry) => Some(entry),
+            None if !disk.has(name) => None,
             None => {
                 let of_thread = Arc::clone(&disk);
-                Blocking::spawn(move || of_thread.read(name, &full, file_bytes)).await.ok().flatten()
+                Blocking::spawn(move || of_thread.open_entry(name, &full)).await.ok().flatten()
             }
         };
         let Some(entry) = entry else { return TierLoad::Missing };
+        let Some(found) = self.found(entry, may_stay) else {
+            // Of another version.
+            drop(self.shared.remove_from_disk(&[key]));
+            return TierLoad::Missing;
+        };
+        let content = match self.content_now(&found) {
+            Some(content) => Some(content),
+            None => self.content(&disk, &found).await,
+        };
+        content.map_or(TierLoad::Missing, |content| self.keep_found(&disk, key, found, content))
+    }
+
+    /// True if the response to a request may be served from its file: without a demand that may lead to a validation.
+    fn may_stay_on_disk(&self, request: &Request<'_>) -> bool {
+        self.asked(request) == RequestDirectives::default()
+    }
+
+    /// Reads the properties of a response on disk; `None` if another version has written them.
+    fn found(&self, entry: DiskEntry, may_stay: bool) -> Option<FoundResponse> {
+        let (status, fields, stored, variant) = read_meta(entry.meta(), 0)?;
+        let response = CacheEntry { status, fields, stored, stamp: None };
+        let stays = may_stay && self.shared.stays_on_disk(&response, entry.content_bytes());
+        Some(FoundResponse { entry: Arc::new(entry), response, variant, stays })
+    }
+
+    /// Content of a response on disk, and whether memory has room to store it, if that needs only what the kernel has in memory.
+    fn content_now(&self, found: &FoundResponse) -> Option<(ObjectContent, bool)> {
+        let entry = &found.entry;
+        if found.stays {
+            let is_checked = entry.is_checked() || entry.content_now().is_some();
+            return is_checked.then(|| (ObjectContent::File(Arc::clone(entry.file())), true));
+        }
+        // Counted before it is read: many requests may read large responses at the same time.
+        let (reserved, is_stored) = self.shared.reserve(entry.content_bytes())?;
+        Some((ObjectContent::Memory(reserved.hold(entry.content_now()?)), is_stored))
+    }
+
+    /// Content as [`Self::content_now`], read by a thread that may wait for the disk.
+    async fn content(&self, disk: &Arc<DiskCache>, found: &FoundResponse) -> Option<(ObjectContent, bool)> {
+        let (reserved, is_stored) = self.shared.reserve(found.entry.content_bytes())?;
+        let (disk, entry) = (Arc::clone(disk), Arc::clone(&found.entry));
+        let content = Blocking::spawn(move || disk.read_content(&entry)).await.ok().flatten()?;
+        Some(match found.stays {
+            true => (ObjectContent::File(Arc::clone(found.entry.file())), true),
+            false => (ObjectContent::Memory(reserved.hold(content)), is_stored),
+        })
+    }
+
+    /// Makes the object of a response on disk.
+    fn keep_found(
+        &self,
+        disk: &DiskCache,
+        key: &[u8],
+        found: FoundResponse,
+        (content, is_stored): (ObjectContent, bool),
+    ) -> TierLoad {
+        let shared = &self.shared;
         if shared.store.peek(shared.id, key).is_some() {
             return TierLoad::Stored;
         }
-        let Some((status, fields, stored, variant)) = read_meta(&entry.meta, 0) else {
-            // Of another version.
-            drop(shared.remove_from_disk(&[key]));
-            return TierLoad::Missing;
-        };
-        let content = reserved.hold(Bytes::clone(&entry.content));
-        let parts = object_parts(CacheEntry { status, fields, stored, stamp: None }, content, variant, shared);
+        let FoundResponse { entry, response, variant, stays } = found;
+        let parts = object_parts(response, content, variant, shared);
         let object = match is_stored {
             true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
             // Memory is full, also with content that clients still read.
             false => Rc::new(CachedObject { object: shared.store.lone(shared.id, key, parts) }),
         };
-        if !disk.is_current(name, &entry) {
+        let (store, root, path_bytes) = (Arc::clone(&shared.store), shared.id, key.len());
+        if !disk.on_read(&entry, stays.then_some(FileHolder { store, root, path_bytes })) {
             // Removed or replaced while it was read.
             shared.store.remove(&object.object);
             return TierLoad::Missing;

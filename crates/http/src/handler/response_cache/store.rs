@@ -15,7 +15,9 @@ use super::lookup::{write_selecting, write_variant_key};
 use super::{ResponseCacheInner, SharedResponseCache};
 use crate::config::SetCookie;
 use crate::handler::Routed;
-use crate::handler::compression::{add_coding, add_vary, is_compressed, representation};
+use crate::handler::compression::{
+    add_coding, add_vary, is_compressed, late_heads, representation, representation_in_file,
+};
 use crate::handler::forward::ACCEL_EXPIRES;
 use crate::object_cache::{
     CacheLookup, CachedObject, Codings, Object, ObjectContent, ObjectOrigin, ObjectParts, StoredResponse, Variant,
@@ -86,7 +88,7 @@ impl ResponseCacheInner {
         self.shared.uncacheable.forget(&key);
         let variant = self.variant(&routed.request, &entry.fields, &mut key, routed.now.monotonic_ms);
         let stamp = entry.stamp.clone();
-        let parts = object_parts(entry, content, variant, &self.shared);
+        let parts = object_parts(entry, ObjectContent::Memory(content), variant, &self.shared);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         let is_outdated = || object.object.response().is_some_and(|response| ticket.is_outdated(&response.fields));
         if is_outdated() {
@@ -107,7 +109,8 @@ impl ResponseCacheInner {
     pub(super) fn store_again(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
         let stamp = entry.stamp.clone();
-        let mut parts = object_parts(entry, content_of(object), variant, &self.shared);
+        let content = ObjectContent::Memory(content_of(object));
+        let mut parts = object_parts(entry, content, variant, &self.shared);
         reuse_codings(&mut parts, object);
         let object = self.cache.adopt(self.shared.store.replace(object, parts));
         self.shared.persist(&object.object, stamp);
@@ -133,7 +136,7 @@ impl ResponseCacheInner {
 
     /// Builds the response for one request alone.
     pub(super) fn unstored(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
-        let parts = object_parts(entry, content_of(object), None, &self.shared);
+        let parts = object_parts(entry, ObjectContent::Memory(content_of(object)), None, &self.shared);
         Rc::new(CachedObject { object: self.shared.store.unstored(object, parts) })
     }
 
@@ -216,7 +219,8 @@ impl ResponseCacheInner {
     }
 }
 
-/// Content of a stored response.
+/// Content of a stored response. Only responses in memory are stored again: those in files are read into memory before they are
+/// validated.
 pub(super) fn content_of(object: &Object) -> Bytes {
     match &object.identity().content {
         ObjectContent::Memory(bytes) => bytes.clone(),
@@ -247,21 +251,25 @@ fn reuse_codings(parts: &mut ObjectParts, before: &Object) {
 /// Builds the object of a response, in wire form.
 pub(super) fn object_parts(
     entry: CacheEntry,
-    content: Bytes,
+    content: ObjectContent,
     variant: Option<Variant>,
     shared: &SharedResponseCache,
 ) -> ObjectParts {
     let CacheEntry { status, fields, stored, .. } = entry;
     let compression = shared.compression();
-    let length = content.len() as u64;
+    let length = content.length();
     let is_compressed = compression.is_some_and(|settings| is_compressed(status, &fields, Some(length), &settings));
     let mut sent = Cow::Borrowed(&fields);
     if is_compressed {
         add_vary(sent.to_mut());
     }
+    let late_heads = matches!(content, ObjectContent::File(_)).then(late_heads);
     let date_of = |name: &str| fields.get(name).and_then(date::parse);
     ObjectParts {
-        identity: representation(status, ContentCoding::Identity, &sent, content),
+        identity: match content {
+            ObjectContent::Memory(content) => representation(status, ContentCoding::Identity, &sent, content),
+            ObjectContent::File(file) => representation_in_file(status, &sent, file),
+        },
         codings: is_compressed.then(Codings::default),
         // RFC 9111, section 4.3.2: without Last-Modified, a date is compared with Date.
         last_modified_unix_seconds: date_of("Last-Modified").or_else(|| date_of("Date")),
@@ -271,6 +279,7 @@ pub(super) fn object_parts(
             variant,
             compression_level: compression.map(|settings| settings.level).unwrap_or_default(),
             has_cache_status: shared.config.cache_status,
+            late_heads,
         })),
     }
 }

@@ -16,7 +16,7 @@ use super::obtain::{Fetched, end};
 use super::store::{CacheEntry, content_of};
 use crate::config::SetCookie;
 use crate::handler::{BuiltResponse, Response, Routed};
-use crate::object_cache::{CacheLookup, CachedObject, Object};
+use crate::object_cache::{CacheLookup, CachedObject, Object, ObjectContent};
 use crate::shared_cache::FetchStamp;
 
 /// Result of a validation.
@@ -131,6 +131,10 @@ impl ResponseCacheInner {
         match head_update(known, (response.status, &fields)) {
             HeadUpdate::Unrelated => {}
             HeadUpdate::Invalid => self.shared.remove(object),
+            // Only a response in memory is stored again.
+            HeadUpdate::Same if matches!(object.identity().content, ObjectContent::File(_)) => {
+                self.shared.remove(object);
+            }
             HeadUpdate::Same => {
                 let mut head = request.head.clone();
                 head.method = Method::Get;

@@ -138,8 +138,8 @@ impl FactSource for RoutedFacts<'_> {
             }
             Fact::CacheStatus => {
                 let word = routed.link.get().map_or("", |link| link.forwarding().borrow().cache_status());
-                let is_hit = word.is_empty() && self.response.is_some_and(Response::is_hit);
-                if is_hit { b"hit" } else { word.as_bytes() }
+                let hit = || self.response.map_or("", Response::hit);
+                if word.is_empty() { hit().as_bytes() } else { word.as_bytes() }
             }
             Fact::Status => {
                 let status = self.status.map(|status| status.code().to_string()).unwrap_or_default();
