@@ -351,7 +351,7 @@ fn settings_of_the_kernel() {
     }
 }
 
-/// `kill -9` in the middle of a run: the guard puts the kernel parameter back.
+/// `kill -9` in the middle of a run: the guard puts the kernel parameter back, and the server ends.
 #[test]
 fn kill_puts_settings_back() {
     const PARAMETER: &str = "/proc/sys/net/ipv4/tcp_fin_timeout";
@@ -376,9 +376,16 @@ fn kill_puts_settings_back() {
         panic!("the value stays {}", value());
     };
     wait_for(&|value| value == "57");
+    let run = format!("tailor-{}/run", child.id());
+    let is_in_run = |process: &std::fs::DirEntry| {
+        std::fs::read_link(process.path().join("cwd")).is_ok_and(|path| path.to_string_lossy().contains(&run))
+    };
+    let servers = || std::fs::read_dir("/proc").unwrap().flatten().filter(is_in_run).count();
+    wait_for(&|_| servers() > 0);
     child.kill().unwrap();
     child.wait().unwrap();
     wait_for(&|value| value == before);
+    wait_for(&|_| servers() == 0);
 }
 
 /// A soak that is stopped goes on where it was, and its servers are those of before.
