@@ -57,8 +57,8 @@ impl<'a> AliasContext<'a> {
         let own = ForeignPattern::Prefix(format!("{}/", mount.prefix));
         let is_own =
             |section: &&ApacheSection<'a>| section.patterns.as_deref().is_ok_and(|patterns| patterns.contains(&own));
-        let of_mount = self.sections.iter().filter(is_own).flat_map(|section| section.block);
-        of_mount.filter(|child| is(child, "directoryindex")).next_back().map_or(self.indexes, |child| &child.arguments)
+        let mut of_mount = self.sections.iter().filter(is_own).flat_map(|section| section.block);
+        of_mount.rfind(|child| is(child, "directoryindex")).map_or(self.indexes, |child| &child.arguments)
     }
 
     /// The alias that has a path below the root, with the rest of the path.

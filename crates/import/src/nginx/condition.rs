@@ -82,11 +82,10 @@ pub(super) fn translate(directive: &NginxDirective, pattern: Option<&str>) -> Re
     if let Some(node) = redirect_by_groups(action, subject, (operator, value), pattern) {
         return Ok(ConditionalAction::Redirect(vec![node]));
     }
-    let is_to_tls = match (subject, operator, value) {
-        ("$scheme", "=", "http") | ("$scheme", "!=", "https") => true,
-        ("$https", "=", "") | ("$https", "!=", "on") => true,
-        _ => false,
-    };
+    let is_to_tls = matches!(
+        (subject, operator, value),
+        ("$scheme", "=", "http") | ("$scheme", "!=", "https") | ("$https", "=", "") | ("$https", "!=", "on")
+    );
     if is_to_tls && redirect(action, "*").is_some() {
         return Ok(ConditionalAction::Redirect(vec![KdlNode::new("redirect-to-https")]));
     }
