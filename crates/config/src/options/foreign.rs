@@ -608,7 +608,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     ),
     not_supported(
         APACHE,
-        &["CheckSpelling", "CheckCaseOnly", "MultiViews", "LanguagePriority", "AddLanguage"],
+        &["CheckSpelling", "CheckCaseOnly", "LanguagePriority", "AddLanguage"],
         "files are found by their exact names, and no option changes that",
     ),
     not_supported(APACHE, &["Dav", "DavLockDB", "mod_dav"], "use `forward` to a WebDAV server"),
