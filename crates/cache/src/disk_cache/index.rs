@@ -111,6 +111,11 @@ impl IndexEntry {
         let (key, labels) = (text.key.into(), text.labels.into());
         Self { version, key, labels, complete, checked: None, holder: None }
     }
+
+    /// True if the entry is complete and has this version.
+    fn is_complete(&self, version: EntryVersion) -> bool {
+        self.complete.is_some() && self.version == version
+    }
 }
 
 impl Index {
@@ -165,8 +170,7 @@ impl Index {
         checked: Option<CheckedFile>,
         holder: Option<FileHolder>,
     ) -> bool {
-        let entry = self.entries.get_mut(&name).filter(|entry| entry.complete.is_some() && entry.version == version);
-        let Some(entry) = entry else { return false };
+        let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.is_complete(version)) else { return false };
         entry.checked = checked;
         if holder.is_some() {
             entry.holder = holder;
@@ -234,7 +238,7 @@ impl Index {
 
     /// Removes an entry if it has this version; returns whether it had.
     pub(super) fn remove_version(&mut self, name: EntryName, version: EntryVersion) -> bool {
-        let is_same = self.has(name) && self.entries.get(&name).is_some_and(|entry| entry.version == version);
+        let is_same = self.entries.get(&name).is_some_and(|entry| entry.is_complete(version));
         if is_same {
             self.remove(name);
         }
@@ -257,13 +261,13 @@ impl Index {
         let (mut evicted, mut spared) = (Vec::new(), 0);
         while self.bytes > self.bytes_max || self.by_use.len() > self.files_max {
             let Some(name) = self.by_use.first_key_value().map(|(_, name)| *name) else { break };
-            let entry = self.entries.get(&name);
-            let (key, holder) = entry.map_or_else(Default::default, |entry| (entry.key.clone(), entry.holder.clone()));
-            if spared < SPARED_MAX && holder.as_ref().is_some_and(|holder| holder.take_visited(&key)) {
+            let Some(IndexEntry { key, holder, .. }) = self.entries.get(&name) else { break };
+            if spared < SPARED_MAX && holder.as_ref().is_some_and(|holder| holder.take_visited(key)) {
                 spared += 1;
                 self.find(name);
                 continue;
             }
+            let (key, holder) = (key.clone(), holder.clone());
             self.remove(name);
             evicted.push(EvictedEntry { name, key, holder });
         }

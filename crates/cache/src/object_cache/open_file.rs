@@ -208,10 +208,10 @@ impl OpenFile {
     /// Checks that the file has not changed since it was opened. A sender calls this before the last bytes, and closes
     /// the connection if the file has changed. The client then knows that the content is incomplete.
     pub fn is_unchanged(&self) -> bool {
-        let Ok(now) = FileStatus::of(&self.fd) else { return false };
         if self.is_broken.load(Ordering::Relaxed) {
             return false;
         }
+        let Ok(now) = FileStatus::of(&self.fd) else { return false };
         // Removing a name also updates the inode's time of change. After a rename over the file, its open descriptor
         // still holds the old, unchanged version.
         let changed_ns = if now.links == self.links { now.identity.changed_ns } else { self.identity.changed_ns };

@@ -332,8 +332,8 @@ impl ResponseCacheInner {
         if object.object.is_dead() { TierLoad::Alone(object) } else { TierLoad::Stored }
     }
 
-    /// Reads the response for the keys of a request from disk, if that needs only what the kernel has in memory. Returns whether
-    /// it is in memory now.
+    /// Reads the response for the keys of a request from disk, if that needs only what the kernel has in memory. Returns true
+    /// if the response is in memory now.
     pub(super) fn load_now(&self, routed: &Routed<'_>) -> bool {
         let Some((disk, place)) = self.shared.disk() else { return false };
         let key = self.keys.borrow().narrowest().to_vec();

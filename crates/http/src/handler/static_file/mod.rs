@@ -20,6 +20,7 @@ mod tests;
 mod tree;
 mod upload;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ struct StaticFileInner {
 enum FileTurn {
     /// Path of the request.
     Own,
-    /// Path of the request, after those with an extension.
+    /// Path of the request with the extension of a file, or without any if there is no such file.
     Extended,
     /// Path of the fallback.
     Fallback,
@@ -204,14 +205,15 @@ impl StaticFileInner {
     /// Responds, waiting for disks and other work where needed.
     async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> LateOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
-        let Some(mut path) = self.path_in_tree(routed.path) else { return reject(&routed, FileRejection::NotFound) };
+        let Some(path) = self.path_in_tree(routed.path) else { return reject(&routed, FileRejection::NotFound) };
+        let mut path = Cow::Borrowed(path);
         let root = match self.open_root(routed.host, routed.now).await {
             Ok(root) => root,
             Err(error) => return reject(&routed, error.into()),
         };
         let (mut turn, mut may_retry) = (FileTurn::Own, true);
         loop {
-            let result = self.look_up(&root, path, &routed).await;
+            let result = self.look_up(&root, &path, &routed).await;
             if may_retry && matches!(result, Err(FileRejection::Unavailable)) {
                 // The store has dropped its open files; this worker does the same, and that may free enough of them.
                 self.cache.tick();
@@ -221,52 +223,44 @@ impl StaticFileInner {
             match self.take_step(&routed, result, turn) {
                 FileStep::Done(outcome) => return outcome,
                 FileStep::Extend => {
-                    if let Some(outcome) = self.answer_extended(&root, path, &routed).await {
-                        return outcome;
-                    }
                     turn = FileTurn::Extended;
+                    if let Some(extension) = self.find_extension(&root, &path, &routed).await {
+                        let own = [routed.path, &extension].concat();
+                        if self.tree.precedence.tells_apart(routed.path, &own) {
+                            return HandlerOutcome::Elsewhere(own);
+                        }
+                        path.to_mut().extend_from_slice(&extension);
+                    }
                 }
                 FileStep::Make(cached, coding) => {
                     self.tree.make_coding(&cached.object, coding).await;
                     return HandlerOutcome::Ready(self.tree.respond(&routed, cached, coding));
                 }
                 FileStep::LookInside => {
-                    let inside = self.tree.obtain(&root, &[path, b"/"].concat(), routed.now).await;
+                    let inside = self.tree.obtain(&root, &[&path, &b"/"[..]].concat(), routed.now).await;
                     return self.on_directory(&routed, inside);
                 }
                 FileStep::List => {
-                    return match self.tree.list(&root, path, &routed).await {
+                    return match self.tree.list(&root, &path, &routed).await {
                         Ok(response) => HandlerOutcome::Ready(response),
                         Err(rejection) => reject(&routed, rejection),
                     };
                 }
                 FileStep::Fallback => {
                     turn = FileTurn::Fallback;
-                    path = self.fallback_path();
+                    path = self.fallback_path().into();
                 }
             }
         }
     }
 
-    /// Responds with the file of a path with one of the extensions; `None` if there is no such file.
-    async fn answer_extended(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> Option<LateOutcome> {
+    /// Extension, with its dot, by which a path is that of a file.
+    async fn find_extension(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> Option<Vec<u8>> {
         for extension in self.tree.files.extensions.iter() {
             let end = [b".", extension.as_bytes()].concat();
-            let Ok(FoundFile::Object(object)) = self.look_up(root, &[path, &end].concat(), routed).await else {
-                continue;
-            };
-            let own = [routed.path, &end].concat();
-            if self.tree.precedence.tells_apart(routed.path, &own) {
-                return Some(HandlerOutcome::Elsewhere(own));
+            if matches!(self.look_up(root, &[path, &end].concat(), routed).await, Ok(FoundFile::Object(_))) {
+                return Some(end);
             }
-            return match self.take_step(routed, Ok(FoundFile::Object(object)), FileTurn::Fallback) {
-                FileStep::Done(outcome) => Some(outcome),
-                FileStep::Make(cached, coding) => {
-                    self.tree.make_coding(&cached.object, coding).await;
-                    Some(HandlerOutcome::Ready(self.tree.respond(routed, cached, coding)))
-                }
-                FileStep::Extend | FileStep::Fallback | FileStep::List | FileStep::LookInside => None,
-            };
         }
         None
     }
@@ -319,15 +313,10 @@ impl StaticFileInner {
                 Ok(root) => root,
                 Err(error) => return reject(&routed, error.into()),
             };
-            // A later handler would find the file with its extension.
-            let extended = inner.tree.files.extensions.iter().map(|end| [path, b".", end.as_bytes()].concat());
-            for path in std::iter::once(path.to_vec()).chain(extended) {
-                match inner.tree.reject_existing(&root, &path).await {
-                    FileRejection::NotFound => {}
-                    rejection => return HandlerOutcome::Ready(rejected(&routed, rejection)),
-                }
+            match inner.tree.reject_existing(&root, path).await {
+                FileRejection::NotFound => reject(&routed, FileRejection::NotFound),
+                rejection => HandlerOutcome::Ready(rejected(&routed, rejection)),
             }
-            reject(&routed, FileRejection::NotFound)
         }))
     }
 

@@ -111,11 +111,16 @@ impl FileTree {
         rejection.ok().flatten().unwrap_or(FileRejection::Unavailable)
     }
 
-    /// Reason to reject a path if it exists, waiting for disks.
-    pub(super) async fn reject_existing(&self, root: &Arc<OpenedRoot>, path: &[u8]) -> FileRejection {
-        let (root, path) = (Arc::clone(root), Box::<[u8]>::from(path));
-        let rejection = Blocking::spawn(move || rejection_of_existing(&root, &path)).await;
-        rejection.unwrap_or(FileRejection::Unavailable)
+    /// Reason to reject a path if it exists, also with an extension, by which a later handler would find it. Waits for disks.
+    pub(super) async fn reject_existing(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8]) -> FileRejection {
+        let (tree, root, path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
+        let rejection = Blocking::spawn(move || {
+            let extended = tree.files.extensions.iter().map(|extension| [&*path, b".", extension.as_bytes()].concat());
+            let paths = std::iter::once(path.to_vec()).chain(extended);
+            let mut rejections = paths.map(|path| rejection_of_existing(&root, &path));
+            rejections.find(|rejection| !matches!(rejection, FileRejection::NotFound))
+        });
+        rejection.await.map_or(FileRejection::Unavailable, |found| found.unwrap_or(FileRejection::NotFound))
     }
 
     /// Loads a path on the blocking pool, again and again while its file is being written. `None` if no request wants
