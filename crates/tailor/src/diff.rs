@@ -123,7 +123,7 @@ pub(crate) fn check_same_load(one: &LoadShape, other: &LoadShape) -> Result<(), 
             load.clone();
         [
             ("pace", pace),
-            ("rate", rate_per_second.map_or("none".to_owned(), format_rate)),
+            ("rate", rate_per_second.map_or("none".to_owned(), |rate| rate.to_string())),
             ("profile", profile.unwrap_or_else(|| "none".to_owned())),
             ("connections", connections.to_string()),
             ("threads", threads.to_string()),
@@ -206,5 +206,20 @@ mod tests {
         ] {
             assert_eq!(judge(&change, is_more_better, 0.05), expect, "{change:?}");
         }
+    }
+
+    #[test]
+    fn loads_that_differ() {
+        let load = |rate: f64, connections: u64| -> LoadShape {
+            serde_json::from_value(serde_json::json!({
+                "pace": "constant", "rate_per_second": rate, "connections": connections, "threads": 1, "pipeline": 1,
+                "tls": false,
+            }))
+            .unwrap()
+        };
+        let first = load(1000.0, 2);
+        assert_eq!(check_same_load(&first, &LoadShape { seed: Some(1), ..first.clone() }), Ok(()));
+        let error = check_same_load(&first, &load(1000.25, 3)).unwrap_err();
+        assert_eq!(error, "the loads differ: rate 1000 and 1000.25, connections 2 and 3");
     }
 }

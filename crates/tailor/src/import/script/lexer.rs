@@ -23,18 +23,13 @@ const OTHER_SIGNS: [&str; 6] = ["!", "?", "^", "&", "|", "~"];
 
 /// Splits a script into tokens with their lines.
 pub(super) fn tokens(text: &str, language: ScriptLanguage) -> Result<Vec<(ScriptToken, usize)>, String> {
-    let mut lexer = Lexer { text, at: 0, line: 1, language, is_after_operand: false };
+    let mut lexer = Lexer { text, at: 0, line: 1, language };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_space()?;
         let line = lexer.line;
-        lexer.is_after_operand = match tokens.last() {
-            None => false,
-            Some((ScriptToken::Sign(sign), _)) => [")", "]", "}"].contains(sign),
-            Some((ScriptToken::Name(name), _)) => name != "return",
-            Some(_) => true,
-        };
-        match lexer.next() {
+        let divides = tokens.last().is_some_and(|(last, _)| ends_operand(last));
+        match lexer.next(divides) {
             Ok(Some(token)) => tokens.push((token, line)),
             Ok(None) => return Ok(tokens),
             Err(error) => return Err(format!("line {line}: {error}")),
@@ -45,7 +40,16 @@ pub(super) fn tokens(text: &str, language: ScriptLanguage) -> Result<Vec<(Script
 /// Sign for a regular expression, which has no translation.
 const PATTERN: &str = "/.../";
 
-/// Length of a regular expression with its flags.
+/// Returns whether a token ends an operand, so that `/` after it divides.
+fn ends_operand(token: &ScriptToken) -> bool {
+    match token {
+        ScriptToken::Sign(sign) => [")", "]", "}", "++", "--", PATTERN].contains(sign),
+        ScriptToken::Name(name) => name != "return",
+        _ => true,
+    }
+}
+
+/// Length of a regular expression with its flags; `None` if the line has no end of it.
 fn pattern_length(rest: &str) -> Option<usize> {
     let (mut is_escaped, mut is_class) = (false, false);
     let end = rest.char_indices().skip(1).find_map(|(at, character)| match character {
@@ -70,8 +74,6 @@ struct Lexer<'a> {
     at: usize,
     line: usize,
     language: ScriptLanguage,
-    /// True if the last token ends an operand, so that `/` divides.
-    is_after_operand: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -118,7 +120,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn next(&mut self) -> Result<Option<ScriptToken>, String> {
+    /// Takes a token. `divides` tells if `/` is an operator here.
+    fn next(&mut self, divides: bool) -> Result<Option<ScriptToken>, String> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(None) };
         let is_lua = self.language == ScriptLanguage::Lua;
@@ -145,8 +148,8 @@ impl<'a> Lexer<'a> {
                 let length = rest.find(|it: char| !it.is_alphanumeric() && it != '_' && it != '$');
                 ScriptToken::Name(self.take(length.unwrap_or(rest.len())).to_owned())
             }
-            '/' if !is_lua && !self.is_after_operand && pattern_length(rest).is_some() => {
-                self.take(pattern_length(rest).unwrap_or(1));
+            '/' if !is_lua && !divides => {
+                self.take(pattern_length(rest).ok_or("a regular expression has no end")?);
                 ScriptToken::Sign(PATTERN)
             }
             first => {
@@ -269,6 +272,18 @@ mod tests {
                     (ScriptToken::Number(2.0), 1),
                 ],
             ),
+            (
+                "a++ / /b/g / 2",
+                javascript,
+                vec![
+                    (name("a"), 1),
+                    (ScriptToken::Sign("++"), 1),
+                    (ScriptToken::Sign("/"), 1),
+                    (ScriptToken::Sign(PATTERN), 1),
+                    (ScriptToken::Sign("/"), 1),
+                    (ScriptToken::Number(2.0), 1),
+                ],
+            ),
             ("1_000 '\\x41\\u0042'", javascript, vec![(ScriptToken::Number(1000.0), 1), (text("AB"), 1)]),
         ] {
             assert_eq!(tokens(script, language), Ok(expect), "{script}");
@@ -276,6 +291,7 @@ mod tests {
         for (script, expect) in [
             ("\n'a", "line 2: a text has no end"),
             ("`a", "line 1: a template has no end"),
+            ("a(/[/\n/", "line 1: a regular expression has no end"),
             ("/* a", "line 1: `*/` is missing"),
             ("\u{1}", "has no meaning"),
             ("'\\u00'", "unknown escape"),
