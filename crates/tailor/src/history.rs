@@ -6,6 +6,7 @@ use crate::diff::{check_same_load, read};
 use crate::end::ProgramEnd;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
+use crate::report::text::format_percentile;
 use crate::report::{BenchReport, write_to};
 use crate::units::{format_count, format_date, format_nanos, format_rate};
 
@@ -48,12 +49,7 @@ fn table(reports: &[BenchReport]) -> String {
         "", "served/s", "p50", "p99", "p99.9", "us/request", "failed", "version"
     );
     for report in reports {
-        let time = |percentile| match report.latency.at(percentile) {
-            Some(nanos) => format_nanos(nanos),
-            // Too few requests for a percentile.
-            None if report.failures.total() == 0 => "-".to_owned(),
-            None => "unknown".to_owned(),
-        };
+        let time = |percentile| format_percentile(&report.latency, percentile);
         let cost =
             report.server.as_ref().map_or("-".to_owned(), |it| format!("{:.2}", it.processor_micros_per_request));
         out += &format!(

@@ -31,7 +31,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let invalid = || format!("`{text}` is not a time like 500us, 5ms, 2s, 1m30s or 24h");
     let (mut rest, mut seconds) = (text, 0.0);
-    while !rest.is_empty() || text.is_empty() {
+    loop {
         let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
         let (number, after) = rest.split_at(digits);
         let letters = after.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(after.len());
@@ -43,6 +43,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         };
         seconds += number.parse::<f64>().map_err(|_| invalid())? * factor;
         rest = after;
+        if rest.is_empty() {
+            break;
+        }
     }
     if seconds < 1e9 { Ok(Duration::from_secs_f64(seconds)) } else { Err(invalid()) }
 }

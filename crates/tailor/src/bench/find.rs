@@ -12,6 +12,7 @@ use super::{LoadOptions, measure, plan};
 use crate::end::ProgramEnd;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
+use crate::report::text::format_latency;
 use crate::report::{BenchReport, Limit, RequirementResult, check_writable, write_to};
 use crate::search::Search;
 use crate::units::{format_count, format_nanos, format_rate};
@@ -282,12 +283,7 @@ impl FindReport {
 impl FindTry {
     /// Row of the table.
     fn line(&self) -> String {
-        let time = |nanos: Option<u64>| match nanos {
-            Some(nanos) => format_nanos(nanos),
-            // Too few requests for a percentile.
-            None if self.failed == 0 => "-".to_owned(),
-            None => "unknown".to_owned(),
-        };
+        let time = |nanos| format_latency(nanos, self.failed);
         format!(
             "{:>10} {:>12} {:>8} {:>10} {:>10}  {}",
             format_count(self.rate_per_second),

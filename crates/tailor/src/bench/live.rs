@@ -88,8 +88,8 @@ impl LiveFigures {
         frame.render_widget(Paragraph::new(vec![Line::from(self.title.as_str()).bold(), self.facts().into()]), head);
 
         let last = self.last.as_ref();
-        let texts = |now: f64, max: u64| [now, max as f64].map(format_rate);
-        let [now, max] = texts(last.map_or(0.0, |last| last.served_per_second), maximum(&self.rates));
+        let [now, max] =
+            [last.map_or(0.0, |last| last.served_per_second), maximum(&self.rates) as f64].map(format_rate);
         let title = format!("served per second: {now}, maximum {max}");
         frame.render_widget(curve(&self.rates, rate, title).green(), rate);
         let [now, max] = [last.map_or(0, |last| last.p99_nanos), maximum(&self.p99_nanos)].map(format_nanos);
@@ -119,18 +119,19 @@ impl LiveFigures {
     /// Served requests by latency, with a bar for each step of the same ratio.
     fn histogram(&self, rows: u16) -> BarChart<'_> {
         let latency = &self.record.latency;
-        let quantile = |name: &str, value| format!("{name} {}", format_nanos(latency.value_at_quantile(value)));
-        let parts =
-            [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)].map(|(name, value)| quantile(name, value));
+        let parts = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
+            .map(|(name, quantile)| format!("{name} {}", format_nanos(latency.value_at_quantile(quantile))));
         let title = format!("latency: {}", parts.join(", "));
-        let counts = bins(latency.min().max(1), latency.max().max(1), rows.clamp(1, BARS_MAX))
-            .into_iter()
-            .map(|(low, high)| (high, latency.count_between(low, high)));
-        let bar = |(high, count)| {
+        let bar = |(low, high)| {
+            let count = latency.count_between(low, high);
             let label = Line::from(format!("{:>8}", format_nanos(high)));
             Bar::default().label(label).value(count).text_value(format_count(count))
         };
-        let bars: Vec<Bar<'_>> = counts.filter(|_| !latency.is_empty()).map(bar).collect();
+        let bins = match latency.is_empty() {
+            true => Vec::new(),
+            false => bins(latency.min().max(1), latency.max().max(1), rows.clamp(1, BARS_MAX)),
+        };
+        let bars: Vec<Bar<'_>> = bins.into_iter().map(bar).collect();
         BarChart::horizontal(bars).bar_gap(0).bar_style(Style::new().cyan()).block(titled(title))
     }
 

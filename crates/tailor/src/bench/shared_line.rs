@@ -5,7 +5,7 @@
 //! address: routes of the namespace lead to it over the line. Nothing else on the machine changes, and all of it is gone when the
 //! threads have ended, however they end.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -98,7 +98,7 @@ impl SharedLine {
         let (to_thread, from_caller) = channel();
         let (to_caller, from_thread) = channel();
         let (client_address, server_end) = (ends[1].clone(), ends[0].clone());
-        let destination = IpAddr::from(*server.ip());
+        let destination = *server.ip();
         let thread = std::thread::Builder::new().name("shared-line".to_owned()).spawn(move || {
             let inside = LineEnd { address: &client_address, peer: &server_end, destination, direction: send };
             inside.run(&to_caller, &from_caller)
@@ -193,7 +193,7 @@ struct LineEnd<'a> {
     address: &'a str,
     peer: &'a str,
     /// Address of the server.
-    destination: IpAddr,
+    destination: Ipv4Addr,
     direction: LineDirection,
 }
 

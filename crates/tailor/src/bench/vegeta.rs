@@ -7,7 +7,7 @@ use std::path::Path;
 use base64ct::{Base64, Encoding};
 use serde::Deserialize;
 
-/// Maximum size of a list of targets.
+/// Maximum size of a list of targets, and of a file with content that it names.
 const TARGETS_BYTES_MAX: u64 = 256 << 20;
 
 /// Request of a list of targets.
@@ -32,26 +32,27 @@ struct JsonTarget {
 
 /// Reads targets from a file; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<VegetaTarget>, String> {
-    let error = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut source: Box<dyn Read> = match path.as_os_str() == "-" {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(path).map_err(error)?),
+    let error = |reason: String| format!("{}: {reason}", path.display());
+    let content = match path.as_os_str() == "-" {
+        true => read_bounded(std::io::stdin()),
+        false => read_file(path),
     };
-    let mut text = String::new();
-    source.by_ref().take(TARGETS_BYTES_MAX + 1).read_to_string(&mut text).map_err(error)?;
-    if text.len() as u64 > TARGETS_BYTES_MAX {
-        return Err(format!("{}: more than {TARGETS_BYTES_MAX} bytes", path.display()));
+    let text = String::from_utf8(content.map_err(error)?).map_err(|reason| error(reason.to_string()))?;
+    let read_named = |name: &str| read_file(Path::new(name)).map_err(|reason| format!("{name}: {reason}"));
+    parse(&text, read_named).map_err(error)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    read_bounded(std::fs::File::open(path).map_err(|error| error.to_string())?)
+}
+
+fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    source.take(TARGETS_BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
+    match content.len() as u64 > TARGETS_BYTES_MAX {
+        true => Err(format!("more than {TARGETS_BYTES_MAX} bytes")),
+        false => Ok(content),
     }
-    let read_file = |name: &str| {
-        let mut content = Vec::new();
-        let file = std::fs::File::open(name).map_err(|error| format!("{name}: {error}"))?;
-        file.take(TARGETS_BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| format!("{name}: {error}"))?;
-        match content.len() as u64 > TARGETS_BYTES_MAX {
-            true => Err(format!("{name}: more than {TARGETS_BYTES_MAX} bytes")),
-            false => Ok(content),
-        }
-    };
-    parse(&text, read_file).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Parses targets. `read_file` reads the content that a target names.

@@ -34,11 +34,6 @@ pub(super) enum ResponsePart {
 }
 
 impl ScriptValue {
-    /// List with these values.
-    pub(super) fn list(values: Vec<Self>) -> Self {
-        Self::Table(values.into_iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect())
-    }
-
     /// Member of a table.
     pub(super) fn member(&self, name: &str) -> Option<&Self> {
         match self {
@@ -82,6 +77,18 @@ pub(super) trait Evaluator {
 
     /// Index of the element that this pass over the script chooses at random from a list of this length.
     fn choose(&mut self, length: usize) -> Result<usize, String>;
+
+    /// Evaluates the entries of a table. Its size is checked after each one, before the next takes memory.
+    fn table<'a>(&mut self, entries: impl Iterator<Item = (String, &'a Expression)>) -> Result<ScriptValue, String> {
+        let mut size = 0;
+        let entries = entries.map(|(key, value)| {
+            let value = self.evaluate(value)?;
+            size += key.len() + value.size();
+            check_size(size)?;
+            Ok((key, value))
+        });
+        Ok(ScriptValue::Table(entries.collect::<Result<_, String>>()?))
+    }
 
     /// Evaluates an expression. The error says what has no translation.
     fn evaluate(&mut self, expression: &Expression) -> Result<ScriptValue, String> {
@@ -128,25 +135,9 @@ pub(super) trait Evaluator {
                 }
             }
             Expression::Call(function, arguments) => self.call(function, arguments)?,
-            Expression::Table(entries) => {
-                let mut size = 0;
-                let entries = entries.iter().map(|(key, value)| {
-                    let value = self.evaluate(value)?;
-                    size += key.len() + value.size();
-                    check_size(size)?;
-                    Ok((key.clone(), value))
-                });
-                ScriptValue::Table(entries.collect::<Result<_, String>>()?)
-            }
+            Expression::Table(entries) => self.table(entries.iter().map(|(key, value)| (key.clone(), value)))?,
             Expression::List(values) => {
-                let mut size = 0;
-                let values = values.iter().map(|value| {
-                    let value = self.evaluate(value)?;
-                    size += value.size();
-                    check_size(size)?;
-                    Ok(value)
-                });
-                ScriptValue::list(values.collect::<Result<_, String>>()?)
+                self.table(values.iter().enumerate().map(|(index, value)| (index.to_string(), value)))?
             }
             Expression::Unary("#", list) => match self.evaluate(list)? {
                 ScriptValue::Table(entries) => ScriptValue::Number(entries.len() as f64),

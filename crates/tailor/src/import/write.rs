@@ -15,10 +15,9 @@ pub(super) fn to_kdl(imported: &Imported, source: &str) -> String {
 fn write_file(out: &mut String, imported: &Imported, source: &str) -> std::fmt::Result {
     let one_line = |text: &str| text.replace(|character: char| character.is_control(), " ");
     let server = imported.server.as_deref().unwrap_or("http://SERVER");
-    let arguments = crate::output::shell_words(&imported.arguments);
-    let arguments = if arguments.is_empty() { arguments } else { arguments + " " };
+    let words = [&imported.arguments[..], &[server.to_owned()]].concat();
     writeln!(out, "// Imported from {}. Run it with:", one_line(source))?;
-    writeln!(out, "// tailor bench --scenario FILE {}{}", one_line(&arguments), one_line(server))?;
+    writeln!(out, "// tailor bench --scenario FILE {}", one_line(&crate::output::shell_words(&words)))?;
     for part in &imported.untranslated {
         let line = part.line.map_or(String::new(), |line| format!(" line {line}:"));
         writeln!(out, "// not translated:{line} {}", one_line(&part.text))?;

@@ -257,7 +257,7 @@ pub(crate) fn signal_group(child: &Child, signal: Signal) {
 /// Runs the hidden command that [`launch`] starts: joins the groups, binds to the CPUs, and executes the command.
 pub(crate) fn become_command(join: &[PathBuf], cpus: &[usize], words: &[String]) -> String {
     // A server must not outlive a lab that was killed. Errors are impossible with a valid signal.
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     for file in join {
         if let Err(error) = std::fs::write(file, std::process::id().to_string()) {
             return format!("{}: {error}", file.display());

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::value_at;
+use super::text::format_latency;
 use crate::engine::{GroupRecord, LoadProfile};
 use crate::units::{format_count, format_nanos, format_rate};
 
@@ -87,12 +88,7 @@ pub(super) fn write_text(out: &mut String, phases: &[PhaseReport]) -> std::fmt::
         "max"
     )?;
     for phase in phases {
-        let time = |nanos: Option<u64>| match nanos {
-            Some(nanos) => format_nanos(nanos),
-            // Too few requests for a percentile, or none.
-            None if phase.failed == 0 => "-".to_owned(),
-            None => "unknown".to_owned(),
-        };
+        let time = |nanos| format_latency(nanos, phase.failed);
         let line = format!(
             "  {:>16} {:>16} {:>10}{} {:>8} {:>10} {:>10} {:>10}   {}",
             format!("{:.1} to {:.1} s", phase.start_seconds, phase.end_seconds),

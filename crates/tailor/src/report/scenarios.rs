@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::value_at;
+use super::text::format_latency;
 use crate::engine::{GroupRecord, ScenarioRecord, ScenarioSet};
 use crate::units::{format_count, format_nanos};
 
@@ -91,11 +92,7 @@ pub(super) fn write_text(out: &mut String, scenarios: &[ScenarioReport]) -> std:
 }
 
 fn write_row(out: &mut String, name: &str, group: &GroupReport) -> std::fmt::Result {
-    let time = |nanos: Option<u64>| match nanos {
-        Some(nanos) => format_nanos(nanos),
-        None if group.failed > 0 => "unknown".to_owned(),
-        None => "-".to_owned(),
-    };
+    let time = |nanos| format_latency(nanos, group.failed);
     let max = (group.served > 0).then_some(group.max_nanos);
     writeln!(
         out,

@@ -218,10 +218,15 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
 }
 
 /// Formats a percentile: `unknown` if it falls on a failed request, `-` if there are too few values for it.
-pub(super) fn format_percentile(distribution: &Distribution, percentile: f64) -> String {
-    match distribution.at(percentile) {
+pub(crate) fn format_percentile(distribution: &Distribution, percentile: f64) -> String {
+    format_latency(distribution.at(percentile), distribution.failed)
+}
+
+/// Formats a percentile of requests of which `failed` failed: `unknown` if it falls on one of them, `-` if there are too few.
+pub(crate) fn format_latency(nanos: Option<u64>, failed: u64) -> String {
+    match nanos {
         Some(nanos) => format_nanos(nanos),
-        None if distribution.failed > 0 => "unknown".to_owned(),
+        None if failed > 0 => "unknown".to_owned(),
         None => "-".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use crate::statistics::mean_interval;
 
 /// Largest difference of the control between two kernels, as a share: the loop has the same instructions on both.
 const CONTROL_MARGIN: f64 = 0.01;
-/// Largest half of the 95 % confidence interval of the mean, as a share of it: so close is the mean of as many further pairs.
+/// Largest half of the width of the 95 % confidence interval of the mean, as a share of the mean.
 const REPEAT_MARGIN: f64 = 0.001;
 /// Differences of the configurations that the text shows.
 const SHOWN_OPTIONS: usize = 20;
@@ -88,15 +88,10 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Half the width of the interval of all instructions of a request, as a share of their mean.
-fn repeats_within(loads: &[GuestLoad]) -> f64 {
-    let (mean, half) = mean_interval(&costs(loads, GuestLoad::all));
-    half / mean
-}
-
 /// True if further pairs of loads are not needed.
 pub(super) fn is_precise(loads: &[GuestLoad]) -> bool {
-    repeats_within(loads) <= REPEAT_MARGIN
+    let (mean, half) = mean_interval(&costs(loads, GuestLoad::all));
+    half / mean <= REPEAT_MARGIN
 }
 
 impl KernelReport {
@@ -113,7 +108,7 @@ impl KernelReport {
                     control: guest.control,
                     all,
                     all_interval: [all - half, all + half],
-                    repeats_within: repeats_within(&guest.loads),
+                    repeats_within: half / all,
                     pairs: guest.loads.len() as u64 / 2,
                     server: mean(&costs(&guest.loads, |load| load.server)),
                     client: mean(&costs(&guest.loads, |load| load.client)),
