@@ -289,7 +289,7 @@ impl RewriteRule<'_> {
             let excluded = self.expression_of(text)?;
             alternatives.iter_mut().for_each(|tests| tests.excluded.push(excluded.clone()));
         }
-        if target == "-" && !has(&["F", "forbidden", "G", "gone"]) && value("R").is_none() {
+        if target == "-" && !has(&["F", "G"]) && value("R").is_none() {
             // Such a rule only sets a variable, or ends the processing.
             if flags.iter().any(|flag| flag.starts_with("H=") || flag.starts_with("S=")) {
                 return Err("handlers and skipped rules have no counterpart".to_owned());
@@ -298,20 +298,18 @@ impl RewriteRule<'_> {
                 self.state.is_missing = true;
                 return Ok(());
             }
-            if has(&["L", "END", "last"]) {
+            if has(&["L", "END"]) {
                 return self.pass_through(&alternatives);
             }
             notes.needless(self.directive, "scripts get `Authorization` with `pass-credentials=on`, or by themselves");
             return Ok(());
         }
-        if has(&["C", "chain", "N", "next"])
-            || flags.iter().any(|flag| flag.starts_with("S=") || flag.starts_with("N="))
-        {
+        if has(&["C", "N"]) || flags.iter().any(|flag| flag.starts_with("S=") || flag.starts_with("N=")) {
             return Err("rules that depend on each other have no counterpart".to_owned());
         }
         let redirect = flags.iter().find_map(|flag| match flag.as_str() {
-            "R" | "redirect" => Some(302),
-            flag => flag.strip_prefix("R=").or(flag.strip_prefix("redirect=")).map(|status| match status {
+            "R" => Some(302),
+            flag => flag.strip_prefix("R=").map(|status| match status {
                 "permanent" => 301,
                 "temp" => 302,
                 "seeother" => 303,
@@ -319,8 +317,8 @@ impl RewriteRule<'_> {
             }),
         });
         let status = match redirect {
-            _ if has(&["F", "forbidden"]) => Some(403),
-            _ if has(&["G", "gone"]) => Some(410),
+            _ if has(&["F"]) => Some(403),
+            _ if has(&["G"]) => Some(410),
             Some(status) if status >= 400 => Some(status),
             _ => None,
         };
@@ -352,13 +350,7 @@ impl RewriteRule<'_> {
             if tests.is_never {
                 continue;
             }
-            let mut conditions: Vec<String> = tests.conditions();
-            conditions.extend(tests.paths.iter().map(path_matches));
-            if !pattern.is_all() {
-                conditions.push(path_matches(&pattern));
-            }
-            let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
-            conditions.extend(excluded);
+            let conditions = conditions_of(tests, &pattern);
             if tests.is_missing || conditions.is_empty() {
                 return Err("it ends the processing for paths without a file".to_owned());
             }
@@ -480,7 +472,7 @@ impl RewriteRule<'_> {
         let target = target.as_str();
         let is_missing = tests.is_missing || self.state.is_missing;
         let is_url = target.contains("://");
-        if has("P") || has("proxy") {
+        if has("P") {
             return self.forward(tests, target, &pattern, parts, found, notes);
         }
         let absolute = match (is_url || target.starts_with('/'), self.base) {
@@ -504,20 +496,21 @@ impl RewriteRule<'_> {
         let drops = text.ends_with('?') || has("QSD");
         text.truncate(text.trim_end_matches('?').len());
         if !drops && !text.contains("{query}") {
-            if text.contains('?') && (has("QSA") || has("qsappend")) {
+            if text.contains('?') && has("QSA") {
                 text.push_str("{&query}");
             } else if !text.contains('?') && is_redirect {
                 text.push_str("{query}");
             }
         }
         let script = text.split(['?', '{']).next().unwrap_or_default().to_owned();
-        // Such as a favicon, which rules after it leave alone.
-        let is_single = |path: &ForeignPattern| matches!(path, ForeignPattern::Exact(_));
         let is_general = tests.conditions().is_empty() && tests.paths.is_empty() && self.state.passed.is_empty();
         if is_missing && pattern.is_all() && !is_redirect && is_general && self.scope.base == Some("") {
-            let leaves_little = |path: &ForeignPattern| is_single(path) || is_of_script(path, &script);
+            // One path, such as that of a favicon, is left alone by rules after it.
+            let leaves_little =
+                |path: &ForeignPattern| matches!(path, ForeignPattern::Exact(_)) || is_of_script(path, &script);
             self.state.is_behind_front |= tests.excluded.iter().all(leaves_little) && !self.scope.root.is_empty();
         }
+        let takes_directories = !tests.is_no_directory && !self.state.is_missing;
         let is_front =
             is_missing && pattern.is_all() && !is_redirect && !text.contains(['?', '{']) && tests.paths.is_empty();
         if is_front
@@ -527,7 +520,7 @@ impl RewriteRule<'_> {
             && self.passed(&script).is_empty()
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
-            found.takes_directories = !tests.is_no_directory && !self.state.is_missing;
+            found.takes_directories = takes_directories;
             // Of the directory itself, nothing is left that a letter of the expression would match.
             found.keeps_base =
                 self.base == Some("") && matches!(self.directive.first(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$");
@@ -539,7 +532,6 @@ impl RewriteRule<'_> {
             }
             return Ok(());
         }
-        let takes_directories = !tests.is_no_directory && !self.state.is_missing;
         if is_missing && pattern.is_all() && !is_redirect && !text.contains('{') {
             found.takes_directories |= takes_directories;
         }
@@ -550,6 +542,10 @@ impl RewriteRule<'_> {
             && !text.contains(['{', '?'])
         {
             found.led_directories.push((base.to_owned(), text.clone()));
+        }
+        let mut ended = conditions_of(tests, &pattern);
+        if ended.is_empty() {
+            ended.push(path_matches(&pattern));
         }
         let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
         let mut whens: Vec<String> = tests.whens.iter().cloned().chain(excluded).chain(self.passed(&script)).collect();
@@ -565,14 +561,16 @@ impl RewriteRule<'_> {
             whens.push(format!("not path starts-with {}", quoted(&format!("{text}/"))));
         }
         let tests = &Tests { whens, ..tests.clone() };
-        let leads_to_itself = leads_to_itself(self.directive).filter(|_| is_missing && !is_redirect);
-        if leads_to_itself == Some(true) {
+        // Rules after it may be for paths with a file, unless no such path gets here.
+        let leads_to_itself = leads_to_itself(self.directive).filter(|_| self.state.is_missing && !is_redirect);
+        if leads_to_itself.is_some() && (has("L") || has("END")) {
             // Apache ends there.
-            self.state.passed.push(path_matches(&pattern));
+            self.state.passed.push(ended.join(" and "));
+        }
+        if leads_to_itself == Some(true) {
             return Ok(());
         }
         let (paths, tests) = &self.paths(tests, &pattern);
-        let pattern_of_all = pattern.clone();
         for pattern in paths {
             let node = if is_redirect {
                 let status = redirect.unwrap_or(302);
@@ -582,9 +580,6 @@ impl RewriteRule<'_> {
             };
             let node = with_properties(node, tests);
             parts.redirects.push(if is_missing { node.word_property("missing", "on") } else { node });
-        }
-        if leads_to_itself.is_some() {
-            self.state.passed.push(path_matches(&pattern_of_all));
         }
         Ok(())
     }
@@ -775,4 +770,11 @@ impl RewriteRule<'_> {
             };
         }
     }
+}
+
+/// Conditions on requests, which do not depend on files, under which a rule with this pattern applies.
+fn conditions_of(tests: &Tests, pattern: &ForeignPattern) -> Vec<String> {
+    let paths = tests.paths.iter().chain(Some(pattern).filter(|pattern| !pattern.is_all())).map(path_matches);
+    let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+    tests.conditions().into_iter().chain(paths).chain(excluded).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::access;
 use super::host::is;
+use super::rewrite_values::flag_name;
 use crate::directive::Directive;
 use crate::pattern::{ForeignPattern, expression};
 
@@ -61,11 +62,14 @@ impl ApacheSection<'_> {
 
 /// Length of the alias that has the paths of a pattern; 0 for the root.
 pub(super) fn alias_length(pattern: &ForeignPattern, mounts: &[Mount]) -> usize {
-    let head = pattern.head();
-    let own = mounts
-        .iter()
-        .filter(|mount| head.strip_prefix(&mount.prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-    own.map(|mount| mount.prefix.len()).max().unwrap_or(0)
+    mount_of(&pattern.head(), mounts).map_or(0, |mount| mount.prefix.len())
+}
+
+/// The alias that has a path, or else the root.
+pub(super) fn mount_of<'m>(path: &str, mounts: &'m [Mount]) -> Option<&'m Mount> {
+    let has =
+        |mount: &&Mount| path.strip_prefix(&mount.prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    mounts.iter().filter(has).min_by_key(|mount| std::cmp::Reverse(mount.prefix.len()))
 }
 
 /// Sections of a host, the first to be merged first. Those of the main server come before those of the host.
@@ -95,14 +99,25 @@ fn proxied(section: &Directive, blocks: &[&[Directive]]) -> Result<Vec<ForeignPa
         return Err("access rules are for paths, not for servers".to_owned());
     }
     let passes = blocks.iter().flat_map(|block| block.iter()).filter(|child| is(child, "proxypass"));
-    let own = passes.filter(|pass| pass.argument(1).starts_with(server) && pass.argument(1) != "!");
-    Ok(own.flat_map(|pass| prefix(pass.first())).collect())
+    Ok(passes.filter(|pass| pass.argument(1) != "!").flat_map(|pass| passed_to(server, pass)).collect())
+}
+
+/// Paths of a `ProxyPass` that are forwarded to URLs with this beginning.
+fn passed_to(server: &str, pass: &Directive) -> Vec<ForeignPattern> {
+    let (path, target) = (pass.first(), pass.argument(1).to_ascii_lowercase());
+    // Letter case matters in paths only; a rule for more paths rejects more.
+    let server = server.to_ascii_lowercase();
+    match server.strip_prefix(&target).map(|rest| rest.trim_start_matches('/')) {
+        _ if target.starts_with(&server) => prefix(path),
+        Some("") => prefix(path),
+        Some(rest) => vec![ForeignPattern::Prefix(format!("{}/{rest}", path.trim_end_matches('/'))).without_case()],
+        None => Vec::new(),
+    }
 }
 
 /// Returns `true` if a directive forwards paths in another way than `ProxyPass` of a host.
 fn forwards_otherwise(directive: &Directive, is_inner: bool) -> bool {
-    let flags = directive.argument(2).to_ascii_lowercase();
-    let has_flag = flags.split([',', '[', ']']).any(|flag| matches!(flag.trim(), "p" | "proxy"));
+    let has_flag = directive.argument(2).split([',', '[', ']']).any(|flag| flag_name(flag.trim()) == "P");
     is(directive, "proxypassmatch")
         || (is_inner && is(directive, "proxypass"))
         || (is(directive, "rewriterule") && has_flag)

@@ -214,6 +214,15 @@ fn what_apache_rejects_is_rejected() {
         &["allow \"10.0.0.1\" path=\"/a/*\"", "deny all path=\"/a/*\""],
     );
     check("<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>\nRewriteEngine on\nRewriteRule ^/a http://b/ [P]", &["deny all"]);
+    // A section of some paths of an upstream.
+    check(
+        "<Proxy http://b/c/*>\nRequire ip 10.0.0.1\n</Proxy>\nProxyPass /a http://B",
+        &["allow \"10.0.0.1\" path=\"~(?i)^/a/c/\"", "deny all path=\"~(?i)^/a/c/\""],
+    );
+    check(
+        "<Proxy balancer://b/>\nRequire ip 10.0.0.1\n</Proxy>\nProxyPass /a/ balancer://b",
+        &["allow \"10.0.0.1\" path=\"/a/*\"", "deny all path=\"/a/*\""],
+    );
     check("<Proxy *>\nRequire all granted\n</Proxy>", &[]);
     check("SetHandler server-status", &["deny all"]);
     // Patterns of directories on the disk.
@@ -556,6 +565,18 @@ fn rules_do_not_apply_to_their_own_result() {
         "RewriteRule ^x/(a.*) $1 [L]",
         &["rewrite \"~^/x/(a.*)\" \"/{1}\" missing=on", "rewrite \"*\" \"/index.php\" missing=on"],
     );
+    // A rule that does not end the processing, or only under a condition.
+    check("RewriteRule ^(a.*) $1", &[]);
+    check(
+        "RewriteCond %{REQUEST_METHOD} PUT\nRewriteRule ^(a.*) $1 [L]",
+        &["rewrite \"*\" \"/index.php\" when=\"not (method matches 'PUT' and path matches '^/(a.*)')\" missing=on"],
+    );
+    // Paths with a file get to the rules after it.
+    let rules =
+        "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^(a.*) $1 [L]\nRewriteRule ^ b.php [L]";
+    let (lines, _) = translated(rules, Some(Path::new("/srv/.htaccess")));
+    let last = lines.iter().rfind(|line| line.starts_with("rewrite")).expect("a rewrite");
+    assert_eq!(last, "rewrite \"*\" \"/b.php\" when=\"not path starts-with '/b.php/'\"", "{lines:#?}");
 }
 
 /// Issue 23: rules that rejected all paths, or other paths than Apache does.
