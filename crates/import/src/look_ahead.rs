@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::pattern::end_of_group;
+
 /// Most bytes of the texts that are looked for; the result has some ten times as many.
 const TEXTS_BYTES_MAX: usize = 400;
 
@@ -105,22 +107,6 @@ fn find(expression: &str, beginning: &str) -> Option<usize> {
         let is_literal = std::mem::take(&mut is_escaped);
         is_escaped = character == '\\' && !is_literal;
         (!is_literal && expression[at..].starts_with(beginning)).then_some(at)
-    })
-}
-
-/// Place of the parenthesis that closes a group, after its start.
-fn end_of_group(inner: &str) -> Option<usize> {
-    let (mut depth, mut is_escaped) = (0, false);
-    inner.char_indices().find_map(|(at, character)| {
-        match character {
-            _ if std::mem::take(&mut is_escaped) => {}
-            '\\' => is_escaped = true,
-            '(' => depth += 1,
-            ')' if depth == 0 => return Some(at),
-            ')' => depth -= 1,
-            _ => {}
-        }
-        None
     })
 }
 

@@ -269,6 +269,25 @@ pub(crate) fn with_literal_braces(text: &str) -> String {
     result
 }
 
+/// Place of the parenthesis that closes a group, after its start.
+pub(crate) fn end_of_group(inner: &str) -> Option<usize> {
+    let (mut depth, mut is_escaped, mut is_class) = (0, false, false);
+    inner.char_indices().find_map(|(at, letter)| {
+        match letter {
+            _ if std::mem::take(&mut is_escaped) => {}
+            '\\' => is_escaped = true,
+            '[' => is_class = true,
+            ']' => is_class = false,
+            _ if is_class => {}
+            '(' => depth += 1,
+            ')' if depth == 0 => return Some(at),
+            ')' => depth -= 1,
+            _ => {}
+        }
+        None
+    })
+}
+
 /// A text of a condition.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))

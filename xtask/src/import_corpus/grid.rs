@@ -475,27 +475,24 @@ pub(super) fn compare(
             open.entry(why).or_insert((0, line)).0 += 1;
             continue;
         }
+        // The plain request for another path of the same site.
+        let get_of = |path: &str| {
+            requests.iter().position(|other| {
+                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None) && other.path == path
+            })
+        };
+        let slashed = format!("{path}/");
         // The application gets a directory's path at once, without a redirect to the path with a slash.
         let of_directory = || {
-            let other = requests.iter().position(|other| {
-                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None)
-                    && other.path == format!("{path}/")
-            });
             // A stub denies with a field, and HEAD has no content.
             let is_denied = found.status == 401 && request.field.is_some_and(|field| field.starts_with("X-Stub"));
             let is_empty = *method == "HEAD" && found.status == 200;
-            other.is_some_and(|other| is_denied || is_empty || is_same_script(&all_expected[other], found))
+            get_of(&slashed).is_some_and(|other| is_denied || is_empty || is_same_script(&all_expected[other], found))
         };
         let is_redirect = expected.status == 301
-            && expected.fields.get("location").is_some_and(|location| location.ends_with(&format!("{path}/")));
+            && expected.fields.get("location").is_some_and(|location| location.ends_with(&slashed));
         // nginx would send the source of the index there.
-        let is_source = || {
-            let at = requests.iter().position(|other| {
-                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None)
-                    && other.path == format!("{path}/")
-            });
-            at.is_some_and(|at| all_expected[at].body.trim_end().ends_with(".php"))
-        };
+        let is_source = || get_of(&slashed).is_some_and(|at| all_expected[at].body.trim_end().ends_with(".php"));
         let is_of_directory = match request.kind {
             Original::Apache => is_redirect && of_directory(),
             Original::Nginx => is_redirect && found.body.contains("STUB ") && is_source(),
@@ -506,30 +503,21 @@ pub(super) fn compare(
         }
         // A client that is redirected to a directory gets the same file there.
         let is_same_after_redirect = || {
-            let target = format!("{path}/");
-            let at = requests.iter().position(|other| {
-                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None)
-                    && other.path == target
-            });
             let location = found.fields.get("location");
-            location.is_some_and(|location| location.ends_with(&target))
-                && at.is_some_and(|at| all_found[at].body == expected.body || *method == "HEAD")
+            location.is_some_and(|location| location.ends_with(&slashed))
+                && get_of(&slashed).is_some_and(|at| all_found[at].body == expected.body || *method == "HEAD")
         };
         if found.status == 301 && expected.status == 200 && is_same_after_redirect() {
             continue;
         }
         // Deliberate: guards hold in any letter case.
-        let lower = path.to_ascii_lowercase();
         let is_closed = |path: &str| rejected.contains(&(*port, host.as_str(), path.to_ascii_lowercase()));
-        let is_guarded = is_closed(path) || is_closed(&format!("{path}/"));
+        let is_guarded = is_closed(path) || is_closed(&slashed);
         // Deliberate, and documented: prefixes that handlers strip match in any letter case, and lead to the same place.
-        let is_same_case = lower != *path && expected.status == 404 && {
-            let other = requests.iter().position(|other| {
-                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None)
-                    && other.path == lower
-            });
-            other.is_some_and(|other| all_expected[other].status == found.status)
-        };
+        let lower = path.to_ascii_lowercase();
+        let is_same_case = lower != *path
+            && expected.status == 404
+            && get_of(&lower).is_some_and(|other| all_expected[other].status == found.status);
         if is_same_case {
             continue;
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::world::{run, words};
+use super::world::words;
 
 /// A CGI program that says what it was asked.
 const PROGRAM: &str = "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\necho \"STUB cgi $REQUEST_METHOD $REQUEST_URI \
@@ -49,9 +50,10 @@ pub(super) fn write(text: &str, files: &BTreeSet<String>) -> Result<(), Box<dyn 
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         let file = format!("FILE {}\n", path.display());
         fs::write(path, if is_program { PROGRAM } else { file.as_str() })?;
-        run("chmod", &[if is_program { "755" } else { "644" }, &path.to_string_lossy()])
+        Ok(fs::set_permissions(path, fs::Permissions::from_mode(if is_program { 0o755 } else { 0o644 }))?)
     };
-    if !text.to_ascii_lowercase().contains("cgi-script") && !text.to_ascii_lowercase().contains("scriptalias") {
+    let lower = text.to_ascii_lowercase();
+    if !lower.contains("cgi-script") && !lower.contains("scriptalias") {
         return files.iter().try_for_each(|file| put(Path::new(file), false));
     }
     let indexes = words(text).into_iter().map(|(_, word)| word);

@@ -80,7 +80,8 @@ pub(super) fn of_all(block: &[Directive], scope: ExpressionScope<'_>) -> Result<
 /// Access rules of all sections. The last one that Apache merges has the first line, which counts.
 pub(super) fn translate(
     sections: &[ApacheSection<'_>],
-    (blocks, mounts): (&[&[Directive]], &[Mount]),
+    blocks: &[&[Directive]],
+    mounts: &[Mount],
     has_tls: bool,
     parts: &mut SiteParts,
     notes: &mut Notes,
@@ -205,7 +206,7 @@ fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
                 let node = KdlNode::new(name);
                 let node = match networks.as_slice() {
                     [] => node.word("all"),
-                    networks => networks.iter().fold(node, |node, network| node.text(network)),
+                    networks => node.texts(networks.iter()),
                 };
                 with_path(node, pattern)
             })

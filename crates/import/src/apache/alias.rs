@@ -61,15 +61,6 @@ impl<'a> AliasContext<'a> {
         of_mount.rfind(|child| is(child, "directoryindex")).map_or(self.indexes, |child| &child.arguments)
     }
 
-    /// The alias that has a path below the root, with the rest of the path.
-    fn mount_of(&self, base: &str) -> Option<&'a Mount> {
-        let has = |mount: &&Mount| {
-            !mount.is_file
-                && base.strip_prefix(&mount.prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.mounts.iter().filter(has).max_by_key(|mount| mount.prefix.len())
-    }
-
     /// The path of a file that is below another directory of the site.
     fn path_of(&self, file: &Mount) -> Option<String> {
         self.mounts.iter().filter(|mount| !mount.is_file).find_map(|mount| {
@@ -95,7 +86,7 @@ impl<'a> AliasContext<'a> {
         }
         let mut lines = vec![KdlNode::with("strip-prefix", &mount.prefix)];
         if !is_script && (names != ["index.html"] || self.indexes != ["index.html"]) {
-            lines.push(names.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+            lines.push(KdlNode::new("index").texts(names.iter()));
         }
         let node = KdlNode::with(if is_script { "cgi" } else { "files" }, &pattern).property("root", &mount.directory);
         let has_password = parts.guards.iter().any(|node| node.name() == "basic-auth" && node.is_for(&pattern));
@@ -155,7 +146,7 @@ impl<'a> AliasContext<'a> {
         let own = self.sections.iter().filter(|section| runs_programs(section, self.sections));
         own.filter_map(|section| {
             let base = section.base.as_deref()?;
-            let mount = self.mount_of(base)?;
+            let mount = section::mount_of(base, self.mounts).filter(|mount| !mount.is_file)?;
             let path = regex::escape(base);
             let handler = section.block.iter().rfind(|child| child.first() == "cgi-script")?;
             let ends: Vec<&str> = handler.arguments[1..].iter().map(|name| name.trim_start_matches('.')).collect();
@@ -175,7 +166,7 @@ impl<'a> AliasContext<'a> {
                 lines.push(KdlNode::with("strip-prefix", &mount.prefix));
             }
             if !names.is_empty() {
-                lines.push(names.into_iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+                lines.push(KdlNode::new("index").texts(names));
             }
             Some((mount, KdlNode::with("cgi", pattern).property("root", &mount.directory).block(lines)))
         })
@@ -190,14 +181,8 @@ impl<'a> AliasContext<'a> {
         parts: &mut SiteParts,
         notes: &mut Notes,
     ) {
-        let length = patterns.first().map_or(0, |pattern| section::alias_length(pattern, self.mounts));
-        let own = |mount: &&Mount| {
-            length > 0
-                && mount.prefix.len() == length
-                && patterns[0].head().starts_with(&mount.prefix)
-                && !mount.is_file
-        };
-        let Some(mount) = self.mounts.iter().find(own) else {
+        let mount = patterns.first().and_then(|pattern| section::mount_of(&pattern.head(), self.mounts));
+        let Some(mount) = mount.filter(|mount| !mount.prefix.is_empty() && !mount.is_file) else {
             return proxy::handler(directive, patterns, place, parts, notes);
         };
         let from = parts.handlers.len();

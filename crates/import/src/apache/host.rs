@@ -141,9 +141,9 @@ impl<'a> HostSource<'a> {
         {
             let mut all = section::of_host(&blocks, &mounts);
             all.insert(0, ApacheSection::of_site(first, self.blocks[0]));
-            access::translate(&all, (&self.blocks, &mounts), has_tls, &mut parts, notes);
+            access::translate(&all, &self.blocks, &mounts, has_tls, &mut parts, notes);
         } else {
-            access::translate(&sections, (&self.blocks, &mounts), has_tls, &mut parts, notes);
+            access::translate(&sections, &self.blocks, &mounts, has_tls, &mut parts, notes);
         }
         let is_short = |alias: &&Directive| alias.arguments.len() < 2;
         for directive in self.all("alias").chain(self.all("scriptalias")).filter(is_short) {
@@ -328,8 +328,8 @@ impl<'a> HostSource<'a> {
         // Rules of a directory replace those of the directories around it.
         let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
         let inner: Vec<String> = sections.iter().filter(rewrites).filter_map(|section| section.base.clone()).collect();
-        let names_of_index = self.indexes(sections);
-        let index = names_of_index.first().map_or("index.html", String::as_str);
+        let indexes = self.indexes(sections);
+        let index = indexes.first().map_or("index.html", String::as_str);
         let scope =
             RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host, inner: &inner, root, index };
         let inherits = self.host.is_some()
@@ -357,9 +357,8 @@ impl<'a> HostSource<'a> {
         let resource = resource.next();
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
         Self::fallbacks(sections, parts);
-        let indexes = self.indexes(sections);
         if takes_directories && keeps_base {
-            parts.handlers.push(KdlNode::with("files", "/").block(vec![index_node(&indexes)]));
+            parts.handlers.push(KdlNode::with("files", "/").block(vec![KdlNode::new("index").texts(&indexes)]));
         }
         parts.handlers.extend(index_of_others(&indexes, parts));
         let indexes = if takes_directories { Vec::new() } else { indexes };
@@ -420,7 +419,7 @@ impl<'a> HostSource<'a> {
             parts.set_file_option(KdlNode::with("fallback", path));
         }
         if !root.is_empty() && (parts.last.is_none() || keeps_files) {
-            parts.set_file_option(index_node(&indexes));
+            parts.set_file_option(KdlNode::new("index").texts(&indexes));
         }
         if parts.last.is_some() && !keeps_files {
             // All paths are forwarded: the root has no files.
@@ -445,7 +444,7 @@ impl<'a> HostSource<'a> {
                     for directive in section.block.iter().filter(|directive| is_tls_guard(directive)) {
                         parts.close(directive, patterns, "certificates of clients are checked for whole sites", notes);
                     }
-                    let of_index = self.index_paths(section, &context);
+                    let of_index = Self::index_paths(section, &context);
                     let patterns = [patterns.as_slice(), &of_index].concat();
                     let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
                     let environment = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
@@ -540,7 +539,7 @@ impl<'a> HostSource<'a> {
     }
 
     /// Paths of directories whose index is a file of a `Files` section, for its header fields.
-    fn index_paths(&self, section: &ApacheSection<'a>, context: &AliasContext<'a>) -> Vec<ForeignPattern> {
+    fn index_paths(section: &ApacheSection<'_>, context: &AliasContext<'_>) -> Vec<ForeignPattern> {
         let is_field = |child: &Directive| is(child, "header");
         let Ok([pattern]) = section.patterns.as_deref() else { return Vec::new() };
         if !is_of_files(section.directive) || !section.block.iter().all(is_field) {
@@ -704,21 +703,18 @@ impl<'a> HostSource<'a> {
 fn index_of_others(names: &[String], parts: &SiteParts) -> Option<KdlNode> {
     let is_forbidden = |name: &&String| {
         parts.handlers.iter().filter(|node| node.children.iter().any(|child| child.name() == "forbidden")).any(|node| {
-            let expression = node.first_value().strip_prefix('~').and_then(|text| regex::Regex::new(text).ok());
-            expression.is_some_and(|expression| expression.is_match(&format!("/x/{name}")))
+            let expression =
+                node.first_value().strip_prefix('~').map(|text| ForeignPattern::Expression(text.to_owned()));
+            expression.is_some_and(|expression| expression.fits(&format!("/x/{name}")))
         })
     };
     let others: Vec<String> = names.iter().filter(|name| !is_forbidden(name)).cloned().collect();
     let is_some = !others.is_empty() && others.len() < names.len();
-    is_some.then(|| KdlNode::with("files", "~^/.+/$").block(vec![index_node(&others)]))
+    is_some.then(|| KdlNode::with("files", "~^/.+/$").block(vec![KdlNode::new("index").texts(&others)]))
 }
 
 fn is_of_files(directive: &Directive) -> bool {
     is(directive, "files") || is(directive, "filesmatch")
-}
-
-fn index_node(names: &[String]) -> KdlNode {
-    names.iter().fold(KdlNode::new("index"), |node, name| node.text(name))
 }
 
 /// Paths of files with extensions.

@@ -291,14 +291,14 @@ pub(super) fn handler(
 /// Index files of scripts, unless they are the default.
 pub(super) fn script_index(indexes: &[String]) -> Option<KdlNode> {
     let names: Vec<&String> = indexes.iter().filter(|name| name.ends_with(".php")).collect();
-    (names != ["index.php"]).then(|| names.iter().fold(KdlNode::new("index"), |node, name| node.text(name)))
+    (names != ["index.php"]).then(|| KdlNode::new("index").texts(names.iter()))
 }
 
 /// Index files that Apache looks for before the index of scripts, which otherwise comes first here.
 pub(super) fn earlier_indexes(indexes: &[String]) -> Option<KdlNode> {
     let first = indexes.iter().position(|name| name.ends_with(".php"))?;
     let names = &indexes[..first];
-    let index = names.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+    let index = KdlNode::new("index").texts(names.iter());
     (!names.is_empty()).then(|| KdlNode::with("files", "~/$").block(vec![index]))
 }
 

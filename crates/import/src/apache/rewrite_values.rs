@@ -1,7 +1,7 @@
 //! Flags, variables and files that rewrites name.
 
 use crate::directive::Directive;
-use crate::pattern::ForeignPattern;
+use crate::pattern::{ForeignPattern, end_of_group};
 
 /// The name of a flag in its short form, if it has one.
 pub(super) fn flag_name(name: &str) -> String {
@@ -61,24 +61,20 @@ pub(super) fn variable(name: &str) -> Result<&'static str, String> {
 pub(super) fn leads_to_itself(directive: &Directive) -> Option<bool> {
     let text = directive.first().strip_prefix('^')?;
     let text = text.strip_suffix('$').unwrap_or(text);
-    let end = |text: &str| {
-        let mut depth = 0;
-        text.char_indices().find_map(|(at, letter)| {
-            depth += i32::from(letter == '(') - i32::from(letter == ')');
-            (depth == 0).then_some(at + 1)
-        })
-    };
-    let is_group = |text: &str| text.starts_with('(') && !text.starts_with("(?") && !text.contains(r"\(");
-    if !is_group(text) {
-        return None;
-    }
-    let first = end(text)?;
-    if first == text.len() {
+    let (first, rest) = split_group(text)?;
+    if rest.is_empty() {
         return (directive.argument(1) == "$1").then_some(true);
     }
-    let rest = text[first..].strip_prefix('?').filter(|rest| is_group(rest) && end(rest) == Some(rest.len()))?;
-    let groups = text[..first].matches('(').count() - text[..first].matches("(?").count();
-    (!rest.is_empty() && directive.argument(1) == format!("${}", groups + 1)).then_some(false)
+    split_group(rest.strip_prefix('?')?).filter(|(_, rest)| rest.is_empty())?;
+    let groups = first.matches('(').count() - first.matches("(?").count();
+    (directive.argument(1) == format!("${}", groups + 1)).then_some(false)
+}
+
+/// The group with which an expression begins, and the text after it.
+fn split_group(text: &str) -> Option<(&str, &str)> {
+    let is_group = !text.starts_with("(?") && !text.contains(r"\(");
+    let end = end_of_group(text.strip_prefix('(').filter(|_| is_group)?)?;
+    Some(text.split_at(end + "()".len()))
 }
 
 /// Returns `true` if a pattern is for a script and paths that begin with its own, with or without an escaped dot.

@@ -106,7 +106,7 @@ pub(super) fn file_server(
         index.clear();
     }
     options.extend(scope.tries.has_extension.then(|| KdlNode::with("extensions", "html")));
-    let index = index.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+    let index = KdlNode::new("index").texts(index.iter());
     if options.iter().all(|node| node.name() != "index") {
         options.push(index);
     }

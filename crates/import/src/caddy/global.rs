@@ -117,7 +117,7 @@ impl GlobalOptions {
                 let mut node = KdlNode::new("trusted-proxies");
                 for network in &directive.arguments[1..] {
                     match network.as_str() {
-                        "private_ranges" => node = PRIVATE_RANGES.iter().fold(node, |node, range| node.text(range)),
+                        "private_ranges" => node = node.texts(PRIVATE_RANGES.iter()),
                         network => node = node.text(network),
                     }
                 }
@@ -133,7 +133,7 @@ impl GlobalOptions {
                     "h3" => Some("3"),
                     _ => None,
                 });
-                let node = versions.fold(KdlNode::new("http-versions"), |node, version| node.text(version));
+                let node = KdlNode::new("http-versions").texts(versions);
                 self.server.push(node);
             }
             "timeouts" => {

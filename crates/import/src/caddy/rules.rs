@@ -293,7 +293,7 @@ pub(super) fn respond(
     };
     site.parts.handlers.extend(for_each(&paths, |pattern| {
         let node = on_path("respond", pattern).word(status);
-        with_tests(body.iter().fold(node, |node, body| node.text(body)), &reach.tests)
+        with_tests(node.texts(body.iter()), &reach.tests)
     }));
     !is_conditional && (reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths))
 }

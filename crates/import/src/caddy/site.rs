@@ -400,10 +400,14 @@ impl CaddySiteParts<'_, '_> {
             }
             "metrics" => {
                 let is_first = reach.tests.is_empty() && self.parts.handlers.is_empty();
-                if reach.paths.is_empty() && is_first {
-                    // All paths have them.
-                    self.parts.redirects.push(KdlNode::with("rewrite", "*").text("/metrics"));
-                    self.add_metrics("/metrics", directive, notes);
+                match reach.paths.is_empty() {
+                    true if is_first => {
+                        // All paths have them.
+                        self.parts.redirects.push(KdlNode::with("rewrite", "*").text("/metrics"));
+                        self.add_metrics("/metrics", directive, notes);
+                    }
+                    true => notes.left(directive, "`metrics` has one path"),
+                    false => {}
                 }
                 for path in &reach.paths {
                     match path {

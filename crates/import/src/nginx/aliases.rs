@@ -88,7 +88,6 @@ fn as_root(child: NginxDirective, prefix: &str) -> NginxDirective {
 mod tests {
     use crate::nginx::tests::site;
 
-    /// Issue 23: Zabbix's scripts below an `alias` were rejected.
     #[test]
     fn an_alias_may_be_a_file_with_another_name() {
         let (lines, remarks) = site("location = /a.js { alias /etc/app/b.js; expires 1h; } location / { return 404; }");
@@ -117,6 +116,7 @@ mod tests {
         assert_eq!(lines.lines().collect::<Vec<_>>(), expect);
     }
 
+    /// Issue 23: Zabbix's scripts below an `alias` were rejected.
     #[test]
     fn an_alias_may_be_a_root() {
         let (lines, remarks) = site(

@@ -91,7 +91,7 @@ fn bypass(directives: &[&NginxDirective], options: &mut Vec<KdlNode>, notes: &mu
         }
     }
     if !cookies.is_empty() {
-        options.push(cookies.iter().fold(KdlNode::new("bypass-cookies"), |node, cookie| node.text(cookie)));
+        options.push(KdlNode::new("bypass-cookies").texts(cookies.iter()));
     }
     are_all
 }
@@ -120,7 +120,7 @@ fn add_key(directive: &NginxDirective, options: &mut Vec<KdlNode>, notes: &mut N
     }
     for (name, values) in [("key-cookies", cookies), ("key-headers", fields)] {
         if !values.is_empty() {
-            options.push(values.iter().fold(KdlNode::new(name), |node, value| node.text(value)));
+            options.push(KdlNode::new(name).texts(values.iter()));
         }
     }
     true

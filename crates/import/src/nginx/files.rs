@@ -5,7 +5,7 @@ use super::scene::Scene;
 use super::syntax::NginxDirective;
 use super::{Chain, Notes, values};
 use crate::kdl::KdlNode;
-use crate::pattern::quoted;
+use crate::pattern::{end_of_group, quoted};
 
 /// The part of a location that says where its files are.
 #[derive(Default)]
@@ -243,25 +243,6 @@ fn path_by_groups(expression: &str) -> Option<String> {
     (path.starts_with('/') && groups < 10).then_some(path)
 }
 
-/// Place of the parenthesis that closes a group, after its start.
-fn end_of_group(inner: &str) -> Option<usize> {
-    let (mut depth, mut is_escaped, mut is_class) = (0, false, false);
-    inner.char_indices().find_map(|(at, letter)| {
-        match letter {
-            _ if std::mem::take(&mut is_escaped) => {}
-            '\\' => is_escaped = true,
-            '[' => is_class = true,
-            ']' => is_class = false,
-            _ if is_class => {}
-            '(' => depth += 1,
-            ')' if depth == 0 => return Some(at),
-            ')' => depth -= 1,
-            _ => {}
-        }
-        None
-    })
-}
-
 /// Last argument of `try_files`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Last {
@@ -407,7 +388,7 @@ impl<'a> DirectoryOptions<'a> {
         let around = around.unwrap_or(&default);
         let mut options = Vec::new();
         if self.index != around.index {
-            options.push(self.index.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+            options.push(KdlNode::new("index").texts(self.index.iter()));
         }
         if self.is_index_required && !around.is_index_required {
             options.push(KdlNode::new("require-index"));

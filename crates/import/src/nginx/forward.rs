@@ -60,18 +60,17 @@ pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes
     }
 }
 
-/// Upstreams between which a map chooses, each with its condition. The last is the default, and has none.
-pub(super) fn choices(pass: &NginxDirective, http: &[NginxDirective]) -> Option<Vec<(String, Option<String>)>> {
+/// Upstreams between which a map chooses, each with its condition, and the default.
+pub(super) fn choices(pass: &NginxDirective, http: &[NginxDirective]) -> Option<(Vec<(String, String)>, String)> {
     let name = map_name(pass.first()).filter(|_| pass.name == "proxy_pass")?;
     let mut urls = BTreeSet::new();
     let default = collect_urls(name, http, 0, &mut urls)?;
     urls.remove(&default);
     let with_condition = |url: String| {
         let condition = format!("map.{name} == {}", quoted(&url));
-        (url, Some(condition))
+        (url, condition)
     };
-    let all = urls.into_iter().map(with_condition).collect::<Vec<_>>();
-    Some(all.into_iter().chain([(default, None)]).collect())
+    Some((urls.into_iter().map(with_condition).collect(), default))
 }
 
 /// Name of the map whose value is a whole text.

@@ -89,7 +89,7 @@ pub(super) fn internal(
 pub(super) fn internal_redirects(server: &[NginxDirective]) -> Option<KdlNode> {
     let mut patterns = Vec::new();
     collect_internal(server, server, &mut patterns);
-    let node = patterns.iter().fold(KdlNode::new("x-accel-redirect"), |node, pattern| node.text(pattern));
+    let node = KdlNode::new("x-accel-redirect").texts(patterns.iter());
     (!patterns.is_empty()).then_some(node)
 }
 

@@ -253,22 +253,19 @@ impl LocationParts {
 
     fn add_one_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
         let location = scene.location.clone();
-        if let Some(choices) = forward::choices(pass, scene.chain.blocks[0]) {
+        if let Some((choices, default)) = forward::choices(pass, scene.chain.blocks[0]) {
+            let to = |url: String| NginxDirective { arguments: vec![url], ..pass.clone() };
             for (url, condition) in choices {
-                let pass = NginxDirective { arguments: vec![url], ..pass.clone() };
-                match (forward::handler(&pass, scene, notes), condition) {
-                    (Ok(node), Some(condition)) => {
+                match forward::handler(&to(url), scene, notes) {
+                    Ok(node) => {
                         let is_for_all = location.pattern().is_none();
                         let node = if is_for_all { node.property("path", "*") } else { node };
-                        let node = node.property("when", condition);
-                        self.handlers.push(PartHandler::Node(location.clone(), node));
+                        self.handlers.push(PartHandler::Node(location.clone(), node.property("when", condition)));
                     }
-                    (Ok(node), None) if location.pattern().is_none() => self.last = Some(node),
-                    (Ok(node), None) => self.handlers.push(PartHandler::Node(location.clone(), node)),
-                    (Err(why), _) => return self.reject(&pass, scene.location, why, notes),
+                    Err(why) => return self.reject(pass, scene.location, why, notes),
                 }
             }
-            return;
+            return self.add_one_pass(&to(default), scene, notes);
         }
         match forward::handler(pass, scene, notes) {
             Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),

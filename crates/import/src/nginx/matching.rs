@@ -6,6 +6,7 @@ use regex_syntax::hir::literal::Extractor;
 
 use super::syntax::NginxDirective;
 use crate::look_ahead;
+use crate::pattern::end_of_group;
 use crate::pattern::with_literal_braces;
 
 /// Paths of a `location`.
@@ -201,21 +202,9 @@ pub(super) fn exception(text: &str) -> Option<(String, String)> {
 pub(super) fn without_look_around(text: &str) -> String {
     let mut result = text.to_owned();
     while let Some(start) = ["(?!", "(?=", "(?<!", "(?<="].iter().filter_map(|opening| result.find(opening)).min() {
-        let mut depth = 0;
-        let mut is_escaped = false;
-        let length = result[start..].find(|character| {
-            match character {
-                _ if std::mem::take(&mut is_escaped) => {}
-                '\\' => is_escaped = true,
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            depth == 0
-        });
         // One that is not closed can't be read anyway.
-        let Some(length) = length else { return String::new() };
-        result.replace_range(start..=start + length, "");
+        let Some(length) = end_of_group(&result[start + 1..]) else { return String::new() };
+        result.replace_range(start..=start + 1 + length, "");
     }
     result
 }

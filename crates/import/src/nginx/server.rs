@@ -440,7 +440,7 @@ fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
     let is_of_scripts = |node: &KdlNode| node.name() == "fastcgi" && node.has_property("root") && !node.is_for("*");
     for node in handlers.iter_mut().filter(|node| is_of_scripts(node)) {
         if scripts != ["index.php"] {
-            node.children.push(scripts.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+            node.children.push(KdlNode::new("index").texts(scripts.iter()));
         }
     }
     let earlier: Vec<&String> = index.iter().take_while(|name| !name.ends_with(".php")).collect();
@@ -448,7 +448,7 @@ fn with_indexes(mut handlers: Vec<KdlNode>, index: &[String]) -> Vec<KdlNode> {
     let is_alone = handlers[first..].iter().all(|node| matches!(node.name(), "fastcgi" | "respond" | "files"));
     if !scripts.is_empty() && !earlier.is_empty() && is_alone {
         let files = handlers[first].copied_property(KdlNode::with("files", "~/$"), "root");
-        let names = earlier.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+        let names = KdlNode::new("index").texts(earlier.iter());
         handlers.insert(first, files.block(vec![names]));
     }
     handlers

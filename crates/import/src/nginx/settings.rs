@@ -165,7 +165,7 @@ impl ImportedRules {
     }
 
     fn add_file_option(&mut self, directive: &NginxDirective, level: &DirectiveLevel, notes: &mut Notes) -> bool {
-        let all = |name| directive.arguments.iter().fold(KdlNode::new(name), |node, argument| node.text(argument));
+        let all = |name| KdlNode::new(name).texts(directive.arguments.iter());
         let files = &mut self.files;
         match directive.name.as_str() {
             // The index of a location's files depends on its `try_files`.
@@ -402,9 +402,7 @@ fn types(directive: &NginxDirective, files: &mut Vec<KdlNode>) {
         return;
     }
     for line in directive.children() {
-        files.push(
-            line.arguments.iter().fold(KdlNode::with("type", &line.name), |node, extension| node.text(extension)),
-        );
+        files.push(KdlNode::with("type", &line.name).texts(line.arguments.iter()));
     }
 }
 
