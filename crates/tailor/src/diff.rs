@@ -37,7 +37,7 @@ pub(crate) fn run(options: &DiffOptions) -> Result<ProgramEnd, String> {
 
 pub(crate) fn read(paths: &str) -> Result<Vec<BenchReport>, String> {
     let read = |path: &str| {
-        let text = std::fs::read_to_string(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
+        let text = crate::input::read_text(Path::new(path))?;
         serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor bench`: {error}"))
     };
     paths.split(',').map(read).collect()

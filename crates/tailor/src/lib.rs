@@ -21,6 +21,7 @@ mod end;
 mod engine;
 mod history;
 mod import;
+mod input;
 mod lab;
 mod nodes;
 mod output;

@@ -58,7 +58,7 @@ impl SharedSecret {
         if mode & 0o077 != 0 {
             return Err(error(&"other users can read the secret; run chmod 600"));
         }
-        let text = std::fs::read_to_string(path).map_err(|e| error(&e))?;
+        let text = crate::input::read_text(path)?;
         let secret = crate::engine::parse_sha256(text.trim());
         secret.map(Self).ok_or_else(|| error(&"not a secret of 64 hexadecimal digits; --new-secret FILE writes one"))
     }

@@ -59,7 +59,7 @@ pub(super) fn files(options: &LoadOptions) -> Result<Vec<(String, String)>, Stri
         if path.as_os_str() == "-" {
             return Err("agents cannot read standard input; use a file".to_owned());
         }
-        let content = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let content = crate::input::read(&path, FILES_BYTES_MAX as u64)?;
         sum += content.len();
         if sum > FILES_BYTES_MAX {
             return Err(format!("the files for agents have more than {FILES_BYTES_MAX} bytes"));
@@ -72,7 +72,7 @@ pub(super) fn files(options: &LoadOptions) -> Result<Vec<(String, String)>, Stri
 
 /// Data files of a scenario. They must be beside it, because agents keep all files in one directory.
 fn data_of(scenario: &Path) -> Result<Vec<PathBuf>, String> {
-    let text = std::fs::read_to_string(scenario).map_err(|error| format!("{}: {error}", scenario.display()))?;
+    let text = crate::input::read_text(scenario)?;
     let document = crate::nodes::parse(&text).map_err(|error| format!("{}: {error}", scenario.display()))?;
     let data = document.nodes().iter().filter(|node| node.name().value() == "data");
     data.map(|node| {

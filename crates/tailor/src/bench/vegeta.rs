@@ -1,14 +1,12 @@
 //! Targets of vegeta, in both of its formats: `METHOD URL` with header fields and `@FILE`, or an object of JSON a line.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 use base64ct::{Base64, Encoding};
 use serde::Deserialize;
 
-/// Maximum size of a list of targets, and of a file with content that it names.
-const TARGETS_BYTES_MAX: u64 = 256 << 20;
+use crate::input::{self, FILE_BYTES_MAX};
 
 /// Request of a list of targets.
 #[derive(Debug, Default, PartialEq)]
@@ -33,26 +31,14 @@ struct JsonTarget {
 /// Reads targets from a file; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<VegetaTarget>, String> {
     let error = |reason: String| format!("{}: {reason}", path.display());
-    let content = match path.as_os_str() == "-" {
-        true => read_bounded(std::io::stdin()),
-        false => read_file(path),
+    let text = match path.as_os_str() == "-" {
+        true => {
+            let content = input::read_bounded(std::io::stdin(), FILE_BYTES_MAX).map_err(error)?;
+            String::from_utf8(content).map_err(|reason| error(reason.to_string()))?
+        }
+        false => input::read_text(path)?,
     };
-    let text = String::from_utf8(content.map_err(error)?).map_err(|reason| error(reason.to_string()))?;
-    let read_named = |name: &str| read_file(Path::new(name)).map_err(|reason| format!("{name}: {reason}"));
-    parse(&text, read_named).map_err(error)
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    read_bounded(std::fs::File::open(path).map_err(|error| error.to_string())?)
-}
-
-fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
-    let mut content = Vec::new();
-    source.take(TARGETS_BYTES_MAX + 1).read_to_end(&mut content).map_err(|error| error.to_string())?;
-    match content.len() as u64 > TARGETS_BYTES_MAX {
-        true => Err(format!("more than {TARGETS_BYTES_MAX} bytes")),
-        false => Ok(content),
-    }
+    parse(&text, |name| input::read(Path::new(name), FILE_BYTES_MAX)).map_err(error)
 }
 
 /// Parses targets. `read_file` reads the content that a target names.

@@ -191,8 +191,8 @@ fn lab_text(name: &str) -> Result<String, String> {
     if let Some((_, text)) = LABS.iter().find(|(known, _)| *known == name) {
         return Ok((*text).to_owned());
     }
-    std::fs::read_to_string(name)
-        .map_err(|error| format!("{name}: {error}; --list shows the labs that come with tailor"))
+    crate::input::read_text(Path::new(name))
+        .map_err(|error| format!("{error}; --list shows the labs that come with tailor"))
 }
 
 /// Keeps only the named servers, in the order of the names.
@@ -220,7 +220,7 @@ fn read_reports(paths: &str) -> Result<Vec<CompareReport>, String> {
 }
 
 fn read_report(path: &str) -> Result<CompareReport, String> {
-    let text = std::fs::read_to_string(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
+    let text = crate::input::read_text(Path::new(path))?;
     let report: CompareReport =
         serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor compare`: {error}"))?;
     // Older versions judged by other rules.

@@ -23,7 +23,7 @@ pub(super) type CommonFields = Vec<(String, String)>;
 
 /// Reads a scenario file.
 pub(super) fn read(path: &Path, common: &CommonFields) -> Result<ScenarioFile, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = crate::input::read_text(path)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     parse(&text, directory, common).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -87,7 +87,7 @@ impl Parser<'_> {
 
     fn data(&mut self, node: &KdlNode, directory: &Path) -> Result<(), String> {
         let path = directory.join(nodes::argument(node)?);
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = crate::input::read_text(&path)?;
         let is_random = match nodes::property(node, "order").as_deref() {
             None | Some("in-turn") => false,
             Some("random") => true,
