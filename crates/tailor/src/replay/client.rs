@@ -74,6 +74,11 @@ impl ReplayServer {
         Ok(Self { address, tls, fields: lines, origins: origins.collect(), timeout: options.timeout })
     }
 
+    /// Connects once, to find out whether the server accepts connections at all.
+    pub(super) fn reach(&self) -> io::Result<()> {
+        TcpStream::connect_timeout(&self.address, self.timeout).map(drop)
+    }
+
     fn connect(&self, deadline: Instant) -> io::Result<ReplayStream> {
         let stream = TcpStream::connect_timeout(&self.address, time_until(deadline)?)?;
         stream.set_nodelay(true)?;

@@ -19,6 +19,9 @@ use crate::bench::target::Url;
 use crate::end::{ProgramEnd, stop_on_signals};
 use crate::units::parse_duration;
 
+/// Maximum size of a log. All of it is held in memory.
+const LOG_BYTES_MAX: u64 = 4 << 30;
+
 /// Options of `tailor replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReplayOptions {
@@ -75,7 +78,8 @@ pub(crate) struct ReplayOptions {
 /// Sends the requests, and prints the differences. The result is [`ProgramEnd::Failed`] if there are any.
 ///
 /// # Errors
-/// The log cannot be read or has no request to send, a URL or option is invalid, or the report cannot be written.
+/// The log cannot be read or has no request to send, a URL or option is invalid, a server accepts no connection, or the
+/// report cannot be written.
 pub(crate) fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
     if options.speed.is_some_and(|speed| speed.is_nan() || speed <= 0.0) {
         return Err("--speed must be more than 0".into());
@@ -85,6 +89,10 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
     let [old, new] = servers;
     let servers = [old?, new?];
     let (requests, left_out) = requests(options)?;
+    // Without this, each request to a server that is down would be a difference.
+    for (url, server) in [&options.old, &options.new].into_iter().zip(&servers) {
+        server.reach().map_err(|error| format!("{url}: {error}"))?;
+    }
     if let Some(path) = &options.json {
         crate::report::check_writable(path)?;
     }
@@ -125,7 +133,7 @@ struct ReplayRequest {
 /// Reads the requests to send. Also returns the number of lines that are left out.
 fn requests(options: &ReplayOptions) -> Result<(Vec<ReplayRequest>, usize), String> {
     let path = options.log.display();
-    let text = std::fs::read(&options.log).map_err(|error| format!("{path}: {error}"))?;
+    let text = crate::input::read(&options.log, LOG_BYTES_MAX)?;
     let (log, mut left_out) = parse(&String::from_utf8_lossy(&text));
     let times = options.speed.map(|speed| due_times(&log, speed));
     let mut seen = HashSet::new();
