@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counter::MARK;
 use super::timing;
-use super::verdict::is_precise;
+use super::verdict::PrecisionRule;
 use crate::lab::cgroup::ControlGroup;
 use crate::lab::server::{ServerPlacement, launch};
 use crate::programs::call;
@@ -34,8 +34,6 @@ const SETTLED_COUNT: usize = 4;
 const CONTROLS_MAX: usize = 400;
 /// Longest time until the server listens, in the machine's own time.
 const READY_MAX: Duration = Duration::from_secs(120);
-/// Smallest number of pairs of loads: N requests and 2 N.
-const PAIRS_MIN: usize = 6;
 /// Pause after a load, in the machine's own time, which passes at once. Server and kernel then do what they put off, such as
 /// closing connections: it would count for the next load.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -172,14 +170,13 @@ fn count(plan: &CountPlan) -> Result<CountReport, String> {
     load(plan.requests)?;
     load(2 * plan.requests)?;
     let mut loads: Vec<GuestLoad> = Vec::new();
-    let mut precise_looks = 0;
-    // Two looks in a row, because the variance of few pairs may be small by chance. An interval needs two pairs.
+    let mut rule = PrecisionRule::default();
     let is_paid = |loads: &[GuestLoad]| loads.iter().map(GuestLoad::all).sum::<u64>() < plan.instructions_max;
-    while loads.len() < 4 || (precise_looks < 2 && is_paid(&loads)) {
+    // An interval needs two pairs.
+    while loads.len() < 4 || (!rule.is_met() && is_paid(&loads)) {
         loads.push(load(plan.requests)?);
         loads.push(load(2 * plan.requests)?);
-        let is_precise = loads.len() >= 2 * PAIRS_MIN && is_precise(&loads);
-        precise_looks = if is_precise { precise_looks + 1 } else { 0 };
+        rule.look(&loads);
     }
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     Ok(CountReport { kernel, control, loads })
