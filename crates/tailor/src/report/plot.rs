@@ -6,7 +6,7 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 76.0;
 /// Space for the half of the last mark's label that extends beyond the axis.
-const RIGHT: f64 = 30.0;
+const RIGHT: f64 = 40.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 /// Maximum points of a line; more than one per pixel would not be visible.
