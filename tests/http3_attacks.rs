@@ -1,10 +1,11 @@
 //! Named attacks on QUIC and HTTP/3, on the built server. Each is bounded, and other clients are served meanwhile. The
 //! engine's tests of frames, each with its budget, are in `crates/wire/src/h3/tests/attacks.rs`.
 
+use std::net::UdpSocket;
 use std::process::Command;
 
 use crate::http3::H3Server;
-use crate::support::waiting::settled;
+use crate::support::waiting::{eventually_some, settled};
 
 /// Client that attacks.
 const ATTACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/h3_attack.py");
@@ -72,4 +73,54 @@ fn content_that_can_not_be_read_is_counted() {
     // H3_EXCESSIVE_LOAD
     assert_eq!(attack_on(&server, "hoard"), "closed 263");
     server.operated.server.await_log("closed connections of the clients that held most memory: connections=");
+}
+
+/// UDP socket of the server, as the kernel shows it in `/proc/net/udp`.
+struct QueueState {
+    inode: String,
+    waiting_bytes: u64,
+    dropped: u64,
+}
+
+/// Sockets of a port.
+fn queues(port: u16) -> Vec<QueueState> {
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let rows = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")));
+    rows.map(|row| QueueState {
+        inode: row[9].to_owned(),
+        waiting_bytes: u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap(),
+        dropped: row[row.len() - 1].parse().unwrap(),
+    })
+    .collect()
+}
+
+/// A flood of first packets fills the sockets that accept. While no thread of the server reads any socket, packets of
+/// connections still find room in theirs.
+#[test]
+fn a_flood_of_first_packets_costs_no_packet_of_a_connection() {
+    let Some(server) = H3Server::start(SITE) else { return };
+    let mut session = server.connect();
+    assert_eq!(session.order("get /"), "200 ok");
+    server.operated.server.signal("STOP");
+    let full = |queues: &[QueueState]| queues.iter().filter(|queue| queue.dropped > 0).count();
+    let mut packet = [0; 1_200];
+    packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+    // Each of the two workers has one.
+    while full(&queues(server.port)) < 2 {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for id in 1_u64..=500 {
+            packet[6..14].copy_from_slice(&id.to_be_bytes());
+            client.send_to(&packet, ("127.0.0.1", server.port)).unwrap();
+        }
+    }
+    session.give("get /");
+    let own = eventually_some("the request waits in a socket that is not full", || {
+        queues(server.port).into_iter().find(|queue| queue.waiting_bytes > 0 && queue.dropped == 0)
+    });
+    server.operated.server.signal("CONT");
+    assert_eq!(session.read(), "200 ok");
+    let after = queues(server.port);
+    assert_eq!(full(&after), 2);
+    assert!(after.iter().any(|queue| queue.inode == own.inode && queue.dropped == 0));
 }

@@ -66,11 +66,17 @@ impl H3Session {
 
     /// Gives an order of `h3_session.py`, and returns its result.
     pub(crate) fn order(&mut self, order: &str) -> String {
-        writeln!(self.input, "{order}").expect("the client reads");
+        self.give(order);
         self.read()
     }
 
-    fn read(&mut self) -> String {
+    /// Gives an order, whose result [`read`](Self::read) returns.
+    pub(crate) fn give(&mut self, order: &str) {
+        writeln!(self.input, "{order}").expect("the client reads");
+    }
+
+    /// Result of the order that was given last.
+    pub(crate) fn read(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the client writes text");
         line.trim_end_matches('\n').to_owned()

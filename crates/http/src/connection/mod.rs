@@ -59,7 +59,8 @@ pub use holdings::{Claimant, ClientOrigin, Shares};
 pub use kernel_tls::{Abilities, KernelTls, Unavailable};
 use opening::{OpenedConnection, OpeningConnection};
 pub use quic::{
-    EndpointRole, QlogTraces, QuicBuffers, QuicEndpoint, QuicKeys, QuicSettings, QuicSocket, SLOTS_MAX, steer,
+    EndpointRole, EndpointSockets, QlogTraces, QuicBuffers, QuicEndpoint, QuicKeys, QuicSettings, QuicSocket,
+    SLOTS_MAX, steer,
 };
 pub use socket::Socket;
 pub use table::{ConnectionStage, ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, WakeReason};

@@ -11,18 +11,24 @@ use serde::{Deserialize, Serialize};
 use super::lives::{Life, LifeLine};
 use crate::config::Listen;
 use crate::connection::{SLOTS_MAX, steer};
-use crate::worker::{LEFT_KEY, ListenerKey, UDP_KEY, bind_udp};
+use crate::worker::{LEFT_KEY, Listener, ListenerKey, OpenListener, UDP_KEY, bind_udp};
 
 /// Banks of sockets, if there are not too many workers. A process accepts connections with one, while the processes before
 /// it complete theirs with others.
 const BANKS_MAX: usize = 8;
 const BANKS_MIN: usize = 2;
 
+/// Index of a process that is not in an offer. Banks that it uses are not taken.
+const NO_PROCESS: usize = usize::MAX;
+
 /// Group of the sockets of an address. The kernel numbers them in the order in which they were bound, and connection IDs
 /// have these numbers. So all are bound at first, when the server may bind any port, and closed together.
+///
+/// Each slot of a connection ID has two sockets: its own, and one that accepts, for packets with IDs that clients have chosen.
+/// All accepting sockets are after those of the slots.
 pub(super) struct DatagramGroup {
     sockets: Arc<DatagramSockets>,
-    /// Sockets in a bank.
+    /// Slots in a bank.
     bank_size: usize,
     /// User of each bank.
     users: Vec<BankUser>,
@@ -34,6 +40,8 @@ pub(super) struct DatagramGroup {
 /// Open sockets of a group. They close when the main thread and all workers have dropped them.
 struct DatagramSockets {
     all: Vec<UdpSocket>,
+    /// Sockets of slots. The others accept. Groups of earlier versions have none that accept.
+    slots: usize,
     /// Shows other processes that this one reads its bank.
     _life_line: Arc<LifeLine>,
 }
@@ -75,9 +83,13 @@ pub(super) struct DatagramOffer {
     bank_size: usize,
     /// First socket of the bank in use.
     first: usize,
-    /// Last user of each bank, as an index into the processes of the offer. Empty in offers of earlier versions.
+    /// Last user of each bank, as an index into the processes of the offer. Empty in offers of earlier versions. To these,
+    /// the accepting sockets are banks of a process that is not in the offer, so that they don't use them.
     #[serde(default)]
     users: Vec<Option<usize>>,
+    /// Number of accepting sockets, the last ones.
+    #[serde(default)]
+    accepting: usize,
 }
 
 impl DatagramGroup {
@@ -94,7 +106,8 @@ impl DatagramGroup {
     ) -> io::Result<Self> {
         let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
         let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
-        let sockets = DatagramSockets { all: bind_udp(address, banks * bank_size, is_alone)?, _life_line: life_line };
+        let slots = banks * bank_size;
+        let sockets = DatagramSockets { all: bind_udp(address, slots, slots, is_alone)?, slots, _life_line: life_line };
         let mut users = vec![BankUser::None; banks];
         users[0] = BankUser::Own;
         let group = Self { sockets: Arc::new(sockets), bank_size, users, bank: 0, is_ipv6: address.is_ipv6() };
@@ -115,9 +128,10 @@ impl DatagramGroup {
     ) -> io::Result<Self> {
         let all: Vec<UdpSocket> = descriptors.into_iter().map(UdpSocket::from).collect();
         let is_ipv6 = all.first().ok_or(io::ErrorKind::InvalidData)?.local_addr()?.is_ipv6();
-        let bank_size = offer.bank_size.clamp(1, all.len());
+        let slots = all.len().saturating_sub(offer.accepting).clamp(1, SLOTS_MAX);
+        let bank_size = offer.bank_size.clamp(1, slots);
         let bank = offer.first / bank_size;
-        let mut users = vec![BankUser::None; all.len() / bank_size];
+        let mut users = vec![BankUser::None; slots / bank_size];
         let bank = bank.min(users.len() - 1);
         if offer.users.is_empty() {
             users[bank] = BankUser::Unknown;
@@ -127,7 +141,7 @@ impl DatagramGroup {
                 *user = lives.get(*index).cloned().map_or(BankUser::Unknown, BankUser::Other);
             }
         }
-        let sockets = Arc::new(DatagramSockets { all, _life_line: life_line });
+        let sockets = Arc::new(DatagramSockets { all, slots, _life_line: life_line });
         let mut group = Self { sockets, bank_size, users, bank, is_ipv6 };
         group.find_bank();
         Ok(group)
@@ -151,12 +165,15 @@ impl DatagramGroup {
             BankUser::Own => index(None),
             BankUser::Other(life) => index(Some(life)),
         });
+        let accepting = self.sockets.all.len() - self.sockets.slots;
+        let not_for_slots = std::iter::repeat_n(Some(NO_PROCESS), accepting / self.bank_size);
         Ok(DatagramOffer {
             listen: listen.clone(),
             sockets: self.sockets.all.len(),
             bank_size: self.bank_size,
             first: self.bank * self.bank_size,
-            users: users.collect(),
+            users: users.chain(not_for_slots).collect(),
+            accepting,
         })
     }
 
@@ -184,8 +201,8 @@ impl DatagramGroup {
     /// The kernel lacks the filter.
     pub(super) fn steer(&self, workers: usize) -> io::Result<()> {
         let Some(socket) = self.sockets.all.first().filter(|_| self.has_bank()) else { return Ok(()) };
-        let first = self.bank * self.bank_size;
-        steer(socket, self.is_ipv6, first as u8, workers.clamp(1, self.bank_size))
+        let first = self.bank * self.bank_size + if self.sockets.can_accept() { self.sockets.slots } else { 0 };
+        steer(socket, self.is_ipv6, first, workers.clamp(1, self.bank_size))
     }
 
     /// Port of the address.
@@ -213,19 +230,35 @@ impl DatagramGroup {
         self.has_bank() && socket & LEFT_KEY == 0 && slot(socket) / self.bank_size == self.bank
     }
 
-    /// Duplicate of a socket, with what keeps the group open as long as a worker needs the socket.
+    /// Duplicate of a slot's sockets, with what keeps the group open as long as a worker needs them.
     ///
     /// # Errors
     /// There is no such socket, or no more file descriptors.
-    pub(super) fn descriptor(&self, socket: u16) -> io::Result<(UdpSocket, Arc<dyn Any + Send + Sync>)> {
-        let found = self.sockets.all.get(slot(socket)).ok_or(io::ErrorKind::NotFound)?;
-        Ok((found.try_clone()?, Arc::clone(&self.sockets) as _))
+    pub(super) fn duplicate(&self, key: ListenerKey) -> io::Result<OpenListener> {
+        let (sockets, slot) = (&self.sockets, slot(key.1));
+        let own = sockets.all.get(slot).ok_or(io::ErrorKind::NotFound)?;
+        // First packets go to a process that has not ended.
+        let accepts = sockets.can_accept() && key.1 & LEFT_KEY == 0;
+        let accepting = sockets.all.get(sockets.slots + slot).filter(|_| accepts);
+        Ok(OpenListener {
+            key,
+            listener: Listener::Udp(own.try_clone()?),
+            accepting: accepting.map(UdpSocket::try_clone).transpose()?,
+            keeper: Some(Arc::clone(sockets) as Arc<dyn Any + Send + Sync>),
+        })
     }
 
     /// Leaves the group to the workers that complete its connections.
     pub(super) fn retire(self) -> RetiredGroup {
         let Self { sockets, bank_size, users, bank, is_ipv6 } = self;
         RetiredGroup { sockets: Arc::downgrade(&sockets), rest: DatagramGroupState { bank_size, users, bank, is_ipv6 } }
+    }
+}
+
+impl DatagramSockets {
+    /// True if each slot has an accepting socket.
+    fn can_accept(&self) -> bool {
+        self.all.len() == 2 * self.slots
     }
 }
 
@@ -319,15 +352,58 @@ mod tests {
     #[test]
     fn a_retired_group_stays_open_while_a_worker_needs_it() {
         let Process { group, .. } = Process::first();
-        let (socket, keeper) = group.descriptor(UDP_KEY).unwrap();
-        let (address, retired) = (socket.local_addr().unwrap(), group.retire());
+        let worker = group.duplicate((0, UDP_KEY)).unwrap();
+        let address = worker.accepting.as_ref().unwrap().local_addr().unwrap();
+        let retired = group.retire();
         assert!(UdpSocket::bind(address).is_err());
         let group = retired.reuse().unwrap();
-        drop((socket, keeper));
+        drop(worker);
         assert!(UdpSocket::bind(address).is_err());
         let retired = group.retire();
         assert!(UdpSocket::bind(address).is_ok());
         assert!(retired.reuse().is_none());
+    }
+
+    /// Position of the socket that receives a client's first packet.
+    fn accepting_socket(group: &DatagramGroup) -> usize {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(&[0xc0, 0, 0, 0, 1, 0], ("127.0.0.1", group.port().unwrap())).unwrap();
+        let all = &group.sockets.all;
+        all.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+        loop {
+            if let Some(found) = all.iter().position(|socket| socket.recv(&mut [0; 10]).is_ok()) {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn first_packets_go_to_sockets_without_slots() {
+        let first = Process::first();
+        let next = Process::next(&first);
+        assert_eq!(next.group.sockets.slots, 2 * BANKS_MAX);
+        next.group.steer(1).unwrap();
+        assert_eq!(accepting_socket(&next.group), 2 * BANKS_MAX + 2);
+        // The upgrade has failed.
+        first.group.steer(1).unwrap();
+        assert_eq!(accepting_socket(&first.group), 2 * BANKS_MAX);
+        let left = next.group.duplicate((0, UDP_KEY | LEFT_KEY)).unwrap();
+        assert!(left.accepting.is_none());
+    }
+
+    #[test]
+    fn earlier_versions_do_not_use_the_accepting_sockets() {
+        let first = Process::first();
+        let mut descriptors = Vec::new();
+        let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+        let offer = first.group.offer(&listen, &mut descriptors, |_| Some(0)).unwrap();
+        let mut text = serde_json::to_value(offer).unwrap();
+        text.as_object_mut().unwrap().remove("accepting");
+        let offer: DatagramOffer = serde_json::from_value(text).unwrap();
+        let lives = [Arc::clone(&first.life)];
+        let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&first.life_line)).unwrap();
+        let mut is_unknown = group.users[BANKS_MAX..].iter().map(|user| matches!(user, BankUser::Unknown));
+        assert!(group.users.len() == 2 * BANKS_MAX && is_unknown.all(|is_unknown| is_unknown));
     }
 
     #[test]
@@ -337,8 +413,13 @@ mod tests {
         let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
         let mut offer = first.group.offer(&listen, &mut descriptors, |_| None).unwrap();
         offer.users.clear();
+        descriptors.truncate(offer.sockets - std::mem::take(&mut offer.accepting));
         let group = DatagramGroup::handed_over(&offer, descriptors, &[], Arc::clone(&first.life_line)).unwrap();
         assert_eq!(group.bank, 1);
         assert_eq!(group.left_to(0, 0, 1).count(), 0);
+        // It has no accepting sockets.
+        group.steer(1).unwrap();
+        assert_eq!(accepting_socket(&group), group.bank_size);
+        assert!(group.duplicate((0, UDP_KEY)).unwrap().accepting.is_none());
     }
 }

@@ -381,11 +381,9 @@ impl Listeners {
     pub(super) fn duplicate(&self, key: ListenerKey) -> io::Result<OpenListener> {
         let (number, socket) = key;
         if socket & UDP_KEY == 0 {
-            return Ok(OpenListener { key, listener: self.descriptor(key)?, keeper: None });
+            return Ok(OpenListener { key, listener: self.descriptor(key)?, accepting: None, keeper: None });
         }
-        let group = self.datagrams.get(&number).ok_or(io::ErrorKind::NotFound)?;
-        let (duplicate, keeper) = group.descriptor(socket)?;
-        Ok(OpenListener { key, listener: Listener::Udp(duplicate), keeper: Some(keeper) })
+        self.datagrams.get(&number).ok_or(io::ErrorKind::NotFound)?.duplicate(key)
     }
 
     /// True for a UDP socket whose connections need it until they have ended.

@@ -18,8 +18,8 @@ use tokio::task::coop::unconstrained;
 use super::listener::AsyncListener;
 use super::{LEFT_KEY, ListenerKey, OpenListener};
 use crate::connection::{
-    Claimant, ConnectionStage, ConnectionTable, Connections, Context, EndpointRole, Newcomer, QuicBuffers,
-    QuicEndpoint, QuicKeys, QuicSocket, Room,
+    Claimant, ConnectionStage, ConnectionTable, Connections, Context, EndpointRole, EndpointSockets, Newcomer,
+    QuicBuffers, QuicEndpoint, QuicKeys, QuicSocket, Room,
 };
 use crate::log::{LogClient, Trouble, event};
 use crate::metrics::Limit;
@@ -38,7 +38,7 @@ pub(super) struct Acceptors {
     /// Notified when the worker's first connection arrives.
     pub(super) busy: Rc<Notify>,
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
-    /// Endpoints of UDP sockets. They end with their last connection after they were stopped.
+    /// Endpoints of UDP sockets, by those of slots. They end with their last connection after they were stopped.
     pub(super) endpoints: RefCell<HashMap<ListenerKey, RunningEndpoint>>,
     /// Closed when all acceptors have ended, because each holds a receiver.
     pub(super) accepting: watch::Sender<()>,
@@ -69,10 +69,10 @@ impl Acceptors {
     /// # Errors
     /// Out of file descriptors or memory.
     pub(super) fn start(&self, listeners: Vec<OpenListener>) -> io::Result<()> {
-        for OpenListener { key, listener, keeper } in listeners {
+        for OpenListener { key, listener, accepting, keeper } in listeners {
             let listener = match listener.into_udp() {
                 Ok(socket) => {
-                    self.start_quic(key, socket, keeper)?;
+                    self.start_quic(key, socket, accepting, keeper)?;
                     continue;
                 }
                 Err(listener) => listener,
@@ -95,11 +95,12 @@ impl Acceptors {
         Ok(())
     }
 
-    /// Starts the endpoint of a UDP socket, or continues it if its last connections have not ended.
+    /// Starts the endpoint of UDP sockets, or continues it if its last connections have not ended.
     fn start_quic(
         &self,
         key: ListenerKey,
         socket: UdpSocket,
+        accepting: Option<UdpSocket>,
         keeper: Option<Arc<dyn Any + Send + Sync>>,
     ) -> io::Result<()> {
         let (number, socket_number) = key;
@@ -110,10 +111,12 @@ impl Acceptors {
             endpoint.set_role(role);
             return Ok(());
         }
-        let (socket, slot) = (QuicSocket::new(socket, keeper)?, socket_number.to_le_bytes()[0]);
+        let accepting = accepting.map(|socket| QuicSocket::new(socket, None)).transpose()?;
+        let sockets = EndpointSockets { accepting, own: QuicSocket::new(socket, keeper)? };
+        let slot = socket_number.to_le_bytes()[0];
         let (keys, buffers) = (&self.quic_keys, &self.quic_buffers);
         let endpoint =
-            QuicEndpoint::new(socket, slot, number, keys, buffers, &self.context, &self.connections, &self.busy);
+            QuicEndpoint::new(sockets, slot, number, keys, buffers, &self.context, &self.connections, &self.busy);
         endpoint.set_role(role);
         let running = Rc::downgrade(&endpoint);
         let task = tokio::task::spawn_local(unconstrained(endpoint.run())).abort_handle();

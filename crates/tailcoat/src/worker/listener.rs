@@ -35,6 +35,10 @@ const IN_USE_INTERVAL: Duration = Duration::from_millis(20);
 /// Kernel buffer of a UDP socket for each direction: what all clients of a worker send while it is busy.
 pub(crate) const UDP_BUFFER_BYTES: usize = 2 << 20;
 
+/// Kernel buffer of an accepting UDP socket: some hundred first packets. A worker processes that many in less than 0.1 s,
+/// even in a flood.
+const ACCEPTING_BUFFER_BYTES: usize = 512 << 10;
+
 /// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
 /// `SO_ATTACH_FILTER`); byte 13 has the flags.
 const SYN_FILTER: &[SockFilter] = &[
@@ -221,26 +225,39 @@ impl SocketSettings {
     }
 }
 
-/// Opens the UDP sockets of an address: a group among which connection IDs decide.
+/// Opens the UDP sockets of an address: a group with `slots` sockets that connection IDs name, then `accepting` others.
 ///
 /// # Errors
 /// The system call that failed. The present user may not bind ports below 1024.
-pub(crate) fn bind_udp(address: SocketAddr, count: usize, is_alone: bool) -> io::Result<Vec<UdpSocket>> {
+pub(crate) fn bind_udp(
+    mut address: SocketAddr,
+    slots: usize,
+    accepting: usize,
+    is_alone: bool,
+) -> io::Result<Vec<UdpSocket>> {
     // As for TCP, the first try finds another server that has the address.
     if is_alone {
-        drop(until_free(|| open_udp(address, false))?);
+        drop(until_free(|| open_udp(address, UDP_BUFFER_BYTES, false))?);
     }
-    (0..count).map(|_| open_udp(address, true)).collect()
+    let slots = std::iter::repeat_n(UDP_BUFFER_BYTES, slots);
+    let accepting = std::iter::repeat_n(ACCEPTING_BUFFER_BYTES, accepting);
+    let open = |receive_bytes| {
+        let socket = open_udp(address, receive_bytes, true)?;
+        // The kernel may have chosen the port.
+        address = socket.local_addr()?;
+        Ok(socket)
+    };
+    slots.chain(accepting).map(open).collect()
 }
 
-fn open_udp(address: SocketAddr, shares_port: bool) -> io::Result<UdpSocket> {
+fn open_udp(address: SocketAddr, receive_bytes: usize, shares_port: bool) -> io::Result<UdpSocket> {
     let socket = RawSocket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_port(shares_port)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     // The kernel grants as much as net.core.rmem_max and wmem_max allow.
-    socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
+    socket.set_recv_buffer_size(receive_bytes)?;
     socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
     socket.bind(&address.into())?;
     Ok(socket.into())

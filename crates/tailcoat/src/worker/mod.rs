@@ -10,6 +10,7 @@ mod report;
 use std::any::Any;
 use std::cell::RefCell;
 use std::io;
+use std::net::UdpSocket;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -89,6 +90,8 @@ pub(crate) struct OpenListener {
     pub(crate) key: ListenerKey,
     /// Duplicate of the socket, for this worker.
     pub(crate) listener: Listener,
+    /// Beside a UDP socket: duplicate of the one that receives packets with connection IDs of clients.
+    pub(crate) accepting: Option<UdpSocket>,
     /// Dropped when no connection needs the socket any more.
     pub(crate) keeper: Option<Arc<dyn Any + Send + Sync>>,
 }

@@ -1,4 +1,4 @@
-//! Endpoint of a UDP socket: passes datagrams to connections, and accepts new ones.
+//! Endpoint of UDP sockets: passes datagrams to connections, and accepts new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, Endpoint, En
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 
+use super::budget::{InitialBudget, is_initial};
 use super::config::{QuicKeys, QuicSettings, endpoint_config};
 use super::socket::{DatagramBuffers, QuicSocket, ReceivedDatagram, Sent};
 use super::timers::{TimerEntry, Timers};
@@ -25,12 +26,6 @@ use crate::metrics::Limit;
 
 /// Calls that receive datagrams, before other connections of the worker get their turn.
 const RECEIVES_A_TURN_MAX: usize = 4;
-
-/// Initial packets that an endpoint decrypts in each [`INITIALS_INTERVAL`]. A worker completes fewer than 2,000 handshakes a
-/// second, of two to four such packets each. More come from a flood. Decrypting them all would leave no time to receive
-/// packets of connections, and the kernel would drop these.
-const INITIALS_MAX: u32 = 1_000;
-const INITIALS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// New connections that wait for their turn. More are dropped; their clients try again.
 const WAITING_MAX: usize = 256;
@@ -71,14 +66,22 @@ pub struct QuicBuffers {
     pub(super) spare: RefCell<Vec<Vec<u8>>>,
 }
 
-/// Endpoint of a UDP socket.
+/// Sockets of an endpoint.
+pub struct EndpointSockets {
+    /// Receives packets with connection IDs of the endpoint, and sends all.
+    pub own: QuicSocket,
+    /// Receives packets with connection IDs that clients have chosen. Without it, `own` receives these, too.
+    pub accepting: Option<QuicSocket>,
+}
+
+/// Endpoint of a worker at an address.
 pub struct QuicEndpoint {
     pub(super) context: Rc<Context>,
     connections: Rc<Connections>,
     /// Notified when a connection arrives, because the worker may sleep without any.
     busy: Rc<Notify>,
     listener: u16,
-    socket: QuicSocket,
+    sockets: EndpointSockets,
     pub(super) buffers: Rc<QuicBuffers>,
     /// Handshakes in progress with clients whose addresses are not validated.
     pub(super) unvalidated: Cell<usize>,
@@ -90,7 +93,12 @@ pub struct QuicEndpoint {
 
 struct EndpointState {
     proto: Endpoint,
+    /// Initial packets with an ID of the endpoint.
     initials: InitialBudget,
+    /// Packets of the accepting socket.
+    first_packets: InitialBudget,
+    /// Time until which the accepting socket is not read. Its buffer fills, and the kernel drops further packets.
+    pauses_until: Option<Instant>,
     /// Settings that `proto` uses for the first packets of clients.
     settings: Option<Arc<QuicSettings>>,
     /// Connections, by their handle.
@@ -103,29 +111,6 @@ struct EndpointState {
     blocked: Vec<u32>,
     /// Waker of the endpoint's task.
     waker: Option<Waker>,
-}
-
-/// Initial packets that may still be decrypted.
-#[derive(Debug, Default)]
-struct InitialBudget {
-    since: Option<Instant>,
-    taken: u32,
-}
-
-impl InitialBudget {
-    /// Takes one packet; false if there were too many of late.
-    fn take(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= INITIALS_INTERVAL) {
-            (self.since, self.taken) = (Some(now), 0);
-        }
-        self.taken = self.taken.saturating_add(1);
-        self.taken <= INITIALS_MAX
-    }
-}
-
-/// True if a datagram begins with an Initial packet of version 1 (RFC 9000, section 17.2.2).
-fn is_initial(datagram: &[u8]) -> bool {
-    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xc0)
 }
 
 /// Connection of an endpoint.
@@ -149,10 +134,10 @@ struct Farewell {
 }
 
 impl QuicEndpoint {
-    /// Makes the endpoint of a socket. `slot` is the socket's place in its group.
+    /// Makes an endpoint. `slot` is the place of its own socket in the group.
     #[expect(clippy::too_many_arguments, reason = "the state of the worker that the endpoint joins")]
     pub fn new(
-        socket: QuicSocket,
+        sockets: EndpointSockets,
         slot: u8,
         listener: u16,
         keys: &QuicKeys,
@@ -164,8 +149,10 @@ impl QuicEndpoint {
         let retries = Arc::default();
         let config = Arc::new(endpoint_config(keys, slot, &retries));
         let state = EndpointState {
-            proto: Endpoint::new(config, None, !socket.may_fragment(), None),
+            proto: Endpoint::new(config, None, !sockets.own.may_fragment(), None),
             initials: InitialBudget::default(),
+            first_packets: InitialBudget::default(),
+            pauses_until: None,
             settings: None,
             members: Vec::new(),
             waiting: VecDeque::new(),
@@ -179,7 +166,7 @@ impl QuicEndpoint {
             connections: Rc::clone(connections),
             busy: Rc::clone(busy),
             listener,
-            socket,
+            sockets,
             buffers: Rc::clone(buffers),
             unvalidated: Cell::new(0),
             role: Cell::new(EndpointRole::Accepts),
@@ -193,9 +180,9 @@ impl QuicEndpoint {
         self.listener
     }
 
-    /// Local address of the socket.
+    /// Local address of the sockets.
     pub fn local_address(&self) -> SocketAddr {
-        self.socket.local_address()
+        self.sockets.own.local_address()
     }
 
     /// Sets the use of the endpoint from now on.
@@ -234,14 +221,17 @@ impl QuicEndpoint {
         let state = &mut *self.state.borrow_mut();
         state.waker = Some(task.waker().clone());
         // An error of the runtime is met again by the next call.
-        let is_readable = self.socket.poll_readable(task).is_ready();
-        let is_writable = state.unsent.is_some() && self.socket.poll_writable(task).is_ready();
-        let next = state.timers.next().unwrap_or_else(|| Instant::now() + FOREVER);
+        let is_readable = self.sockets.own.poll_readable(task).is_ready();
+        let accepting = self.sockets.accepting.as_ref().filter(|_| state.pauses_until.is_none());
+        let has_first_packets = accepting.is_some_and(|socket| socket.poll_readable(task).is_ready());
+        let is_writable = state.unsent.is_some() && self.sockets.own.poll_writable(task).is_ready();
+        let next = state.timers.next().into_iter().chain(state.pauses_until).min();
+        let next = next.unwrap_or_else(|| Instant::now() + FOREVER);
         if timer.deadline().into_std() != next {
             timer.as_mut().reset(next.into());
         }
         let is_due = timer.poll(task).is_ready();
-        match is_readable || is_writable || is_due || has_ended || !state.waiting.is_empty() {
+        match is_readable || has_first_packets || is_writable || is_due || has_ended || !state.waiting.is_empty() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -258,6 +248,7 @@ impl QuicEndpoint {
                 break;
             }
         }
+        self.receive_first_packets(now, news);
         while let Some(slot) = self.state.borrow_mut().timers.pop_due(now) {
             news.push(slot);
         }
@@ -280,16 +271,43 @@ impl QuicEndpoint {
         }
     }
 
-    /// Receives once. Returns true if there may be more.
+    /// Receives packets of connections once. Returns true if there may be more.
     fn receive(&self, now: Instant, news: &mut Vec<u32>) -> bool {
+        self.receive_from(&self.sockets.own, now, news, |state, datagram| {
+            !is_initial(datagram) || state.initials.take(now)
+        })
+    }
+
+    /// Receives packets with IDs of clients once, unless there were too many of late.
+    fn receive_first_packets(&self, now: Instant, news: &mut Vec<u32>) {
+        let Some(accepting) = &self.sockets.accepting else { return };
+        self.state.borrow_mut().pauses_until.take_if(|until| *until <= now);
+        if self.state.borrow().pauses_until.is_none() {
+            self.receive_from(accepting, now, news, |state, _| state.first_packets.take(now));
+            let state = &mut *self.state.borrow_mut();
+            state.pauses_until = state.first_packets.spent_until(now);
+            if state.pauses_until.is_some() {
+                self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
+            }
+        }
+    }
+
+    /// Receives once from a socket. Drops datagrams for which `is_in_budget` returns false. Returns true if there may be more.
+    fn receive_from(
+        &self,
+        socket: &QuicSocket,
+        now: Instant,
+        news: &mut Vec<u32>,
+        is_in_budget: impl Fn(&mut EndpointState, &[u8]) -> bool,
+    ) -> bool {
         let state = &mut *self.state.borrow_mut();
         let response = &mut *self.buffers.send.borrow_mut();
         let mut received_bytes = 0;
-        let has_more = self.socket.receive(&mut self.buffers.receive.borrow_mut(), |received| {
+        let has_more = socket.receive(&mut self.buffers.receive.borrow_mut(), |received| {
             received_bytes += received.payload.len();
             let ReceivedDatagram { remote, local, ecn, payload } = received;
             let datagram_bytes = payload.len();
-            if is_initial(&payload) && !state.initials.take(now) {
+            if !is_in_budget(state, &payload) {
                 self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
                 return;
             }
@@ -298,7 +316,7 @@ impl QuicEndpoint {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     if let Some(Some(member)) = state.members.get_mut(handle.0) {
                         if let Some(farewell) = member.farewell_for(remote, datagram_bytes) {
-                            let _ = self.socket.send(&farewell.to(remote, local), &farewell.datagram);
+                            let _ = self.sockets.own.send(&farewell.to(remote, local), &farewell.datagram);
                         }
                         if member.events.is_empty() {
                             news.push(member.slot);
@@ -314,7 +332,7 @@ impl QuicEndpoint {
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => state.proto.ignore(incoming),
                 // If it is lost, the client asks again.
-                Some(DatagramEvent::Response(transmit)) => _ = self.socket.send(&transmit, response),
+                Some(DatagramEvent::Response(transmit)) => _ = self.sockets.own.send(&transmit, response),
                 None => {}
             }
         });
@@ -326,7 +344,7 @@ impl QuicEndpoint {
     fn resume_sending(&self, news: &mut Vec<u32>) {
         let state = &mut *self.state.borrow_mut();
         let Some((transmit, payload)) = &state.unsent else { return };
-        if self.socket.send(transmit, payload) != Sent::Blocked {
+        if self.sockets.own.send(transmit, payload) != Sent::Blocked {
             state.unsent = None;
             news.append(&mut state.blocked);
         }
@@ -352,7 +370,7 @@ impl QuicEndpoint {
             return self.state.borrow_mut().proto.ignore(incoming);
         }
         let local = incoming.local_ip();
-        let connected_to = local.or_else(|| Some(self.socket.local_address().ip()));
+        let connected_to = local.or_else(|| Some(self.sockets.own.local_address().ip()));
         let server = settings.for_client(incoming.remote_address().ip(), connected_to, now);
         let mut output = Vec::new();
         let accepted = {
@@ -370,7 +388,7 @@ impl QuicEndpoint {
             }
             Err(error) => {
                 if let Some(transmit) = error.response {
-                    let _ = self.socket.send(&transmit, &output);
+                    let _ = self.sockets.own.send(&transmit, &output);
                 }
                 self.connections.turn_away(admission);
             }
@@ -386,7 +404,7 @@ impl QuicEndpoint {
         self.retries.store(false, Ordering::Relaxed);
         // Fails only for a client that has a token, which the caller has excluded.
         if let Ok(transmit) = retry {
-            let _ = self.socket.send(&transmit, output);
+            let _ = self.sockets.own.send(&transmit, output);
         }
     }
 
@@ -471,7 +489,7 @@ impl QuicEndpoint {
             }
             output.clear();
             let datagram_bytes = usize::from(proto.current_mtu());
-            let Some(transmit) = proto.poll_transmit(now, self.socket.segments_max(datagram_bytes), output) else {
+            let Some(transmit) = proto.poll_transmit(now, self.sockets.own.segments_max(datagram_bytes), output) else {
                 break false;
             };
             sends += 1;
@@ -480,7 +498,7 @@ impl QuicEndpoint {
                 state.keep_farewell(handle, &transmit, output);
             }
             let datagrams = transmit.segment_size.map_or(1, |bytes| transmit.size.div_ceil(bytes));
-            match self.socket.send(&transmit, output) {
+            match self.sockets.own.send(&transmit, output) {
                 Sent::All => self.context.count_quic_send(datagrams, false),
                 Sent::Blocked => {
                     state.unsent = Some((transmit, output.clone()));
@@ -568,25 +586,5 @@ impl EndpointState {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn initial_packets_have_a_budget() {
-        assert!(is_initial(&[0xc3, 0, 0, 0, 1, 8]));
-        // Handshake, 0-RTT, a short header, another version, and too few bytes.
-        for other in
-            [&[0xe3, 0, 0, 0, 1][..], &[0xd3, 0, 0, 0, 1], &[0x43, 0, 0, 0, 1], &[0xc3, 0, 0, 0, 2], &[0xc3, 0]]
-        {
-            assert!(!is_initial(other), "{other:?}");
-        }
-        let (start, mut budget) = (Instant::now(), InitialBudget::default());
-        let mut taken = |at: Duration| (0..3 * INITIALS_MAX).filter(|_| budget.take(start + at)).count() as u32;
-        assert_eq!([Duration::ZERO, INITIALS_INTERVAL / 2].map(&mut taken), [INITIALS_MAX, 0]);
-        assert_eq!(taken(INITIALS_INTERVAL), INITIALS_MAX);
     }
 }

@@ -3,6 +3,9 @@
 //! All sockets of an address form one group (`SO_REUSEPORT`). The first byte of each connection ID is the slot of a socket in the
 //! group. So packets reach their worker after the client's address has changed, too. The last bytes are a tag. By it, the filter
 //! knows our IDs in the long headers of a handshake, where clients choose the first ID.
+//!
+//! Packets with IDs of clients go to further sockets of the group, which have no slots. So a flood of first packets fills their
+//! buffers, and not those of connections.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,7 +26,7 @@ const RANDOM_BYTES: usize = 4;
 /// valid tag. Such a client may have to use TCP.
 const UNTAGGED_BITS: u32 = 8;
 
-/// Largest number of sockets in a group.
+/// Largest number of sockets that connection IDs can name in a group. It may have more that accept.
 pub const SLOTS_MAX: usize = 256;
 
 /// Random bytes fetched at once.
@@ -116,8 +119,9 @@ const SPREAD: u32 = 0x9e37_79b1;
 ///
 /// A packet with a short header goes to the slot that its connection ID names. A packet with a long header belongs to a
 /// handshake. It goes to that slot, too, if the connection ID has a valid tag, although another process may accept new
-/// connections by now. Otherwise, the client's address and port decide among the `workers` sockets that accept them.
-fn program(is_ipv6: bool, first: u8, workers: u32) -> Vec<libc::sock_filter> {
+/// connections by now. Otherwise, the client's address and port decide among the `workers` sockets that accept them, the
+/// first of which has the index `first` in the group.
+fn program(is_ipv6: bool, first: u32, workers: u32) -> Vec<libc::sock_filter> {
     let line = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     // Last word of the source address, and the source port after a header without options or extensions.
     let (address, port) = if is_ipv6 { (20, 40) } else { (12, 20) };
@@ -148,17 +152,19 @@ fn program(is_ipv6: bool, first: u8, workers: u32) -> Vec<libc::sock_filter> {
         line(code::SHIFT_RIGHT, 16, 0, 0),
         line(code::XOR_INDEX, 0, 0, 0),
         line(code::REMAINDER, workers.max(1), 0, 0),
-        line(code::ADD, first.into(), 0, 0),
+        line(code::ADD, first, 0, 0),
         line(code::RETURN, 0, 0, 0),
     ]
 }
 
-/// Steers the packets of a group of sockets, to which `socket` belongs. Handshakes go to `workers` sockets from `first` on.
+/// Steers the packets of a group of sockets, to which `socket` belongs. Packets with IDs of clients go to `workers` sockets
+/// from the index `first` on, which may be above all slots.
 ///
 /// # Errors
 /// The kernel does not support the filter.
-pub fn steer(socket: &impl AsFd, is_ipv6: bool, first: u8, workers: usize) -> io::Result<()> {
-    let mut program = program(is_ipv6, first, u32::try_from(workers).unwrap_or(u32::MAX));
+pub fn steer(socket: &impl AsFd, is_ipv6: bool, first: usize, workers: usize) -> io::Result<()> {
+    let [first, workers] = [first, workers].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let mut program = program(is_ipv6, first, workers);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     Ok(setsockopt(socket, sockopt::AttachReusePortCbpf, &filter)?)
 }
@@ -244,5 +250,14 @@ mod tests {
             }
             assert!(counts[0] == 0 && counts[3] == 0 && counts[1] > 5 && counts[2] > 5, "{address}: {counts:?}");
         }
+    }
+
+    #[test]
+    fn sockets_that_accept_may_be_above_all_slots() {
+        let sockets = group("127.0.0.1:0", SLOTS_MAX + 2);
+        steer(&sockets[0], false, SLOTS_MAX + 1, 1).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(&[0xc0, 0, 0, 0, 1, 0], sockets[0].local_addr().unwrap()).unwrap();
+        assert!(sockets[SLOTS_MAX + 1].recv(&mut [0; 100]).is_ok());
     }
 }
