@@ -225,7 +225,7 @@ impl Server {
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
         let lives = sockets.lives.clone();
-        let listeners = Listeners::new(inherited, sockets);
+        let listeners = Listeners::new(inherited, sockets, lasting.quic_keys.tags());
         let mut listeners = listeners.map_err(ServerStartError::at("cannot take over the listeners"))?;
         let new = listeners.prepare(&config, count)?;
         let (mut control, orders) = Control::new(control);

@@ -60,7 +60,7 @@ pub use kernel_tls::{Abilities, KernelTls, Unavailable};
 use opening::{OpenedConnection, OpeningConnection};
 pub use quic::{
     EndpointRole, EndpointSockets, QlogTraces, QuicBuffers, QuicEndpoint, QuicKeys, QuicSettings, QuicSocket,
-    SLOTS_MAX, steer,
+    SLOTS_MAX, TagKey, steer,
 };
 pub use socket::Socket;
 pub use table::{ConnectionStage, ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, WakeReason};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lives::{Life, LifeLine};
 use crate::config::Listen;
-use crate::connection::{SLOTS_MAX, steer};
+use crate::connection::{SLOTS_MAX, TagKey, steer};
 use crate::worker::{LEFT_KEY, Listener, ListenerKey, OpenListener, UDP_KEY, bind_udp};
 
 /// Banks of sockets, if there are not too many workers. A process accepts connections with one, while the processes before
@@ -35,13 +35,13 @@ pub(super) struct DatagramGroup {
     /// Bank in use; at first the one of the process before, if all others have users.
     bank: usize,
     is_ipv6: bool,
+    tags: TagKey,
 }
 
 /// Open sockets of a group. They close when the main thread and all workers have dropped them.
 struct DatagramSockets {
+    /// Sockets of slots, then as many that accept.
     all: Vec<UdpSocket>,
-    /// Sockets of slots. The others accept. Groups of earlier versions have none that accept.
-    slots: usize,
     /// Shows other processes that this one reads its bank.
     _life_line: Arc<LifeLine>,
 }
@@ -58,6 +58,7 @@ struct DatagramGroupState {
     users: Vec<BankUser>,
     bank: usize,
     is_ipv6: bool,
+    tags: TagKey,
 }
 
 /// Last process that has read the sockets of a bank.
@@ -92,6 +93,13 @@ pub(super) struct DatagramOffer {
     accepting: usize,
 }
 
+impl DatagramOffer {
+    /// True if this version can use the sockets. Earlier ones, none of which was released, have no accepting sockets.
+    pub(super) fn is_usable(&self) -> bool {
+        self.sockets == 2 * self.accepting
+    }
+}
+
 impl DatagramGroup {
     /// Binds the sockets of an address, for this number of workers. `is_alone` is false if this process has a listener that
     /// overlaps it.
@@ -101,16 +109,17 @@ impl DatagramGroup {
     pub(super) fn bind(
         address: SocketAddr,
         workers: usize,
+        tags: TagKey,
         life_line: Arc<LifeLine>,
         is_alone: bool,
     ) -> io::Result<Self> {
         let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
         let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
         let slots = banks * bank_size;
-        let sockets = DatagramSockets { all: bind_udp(address, slots, slots, is_alone)?, slots, _life_line: life_line };
+        let sockets = DatagramSockets { all: bind_udp(address, slots, slots, is_alone)?, _life_line: life_line };
         let mut users = vec![BankUser::None; banks];
         users[0] = BankUser::Own;
-        let group = Self { sockets: Arc::new(sockets), bank_size, users, bank: 0, is_ipv6: address.is_ipv6() };
+        let group = Self { sockets: Arc::new(sockets), bank_size, users, bank: 0, is_ipv6: address.is_ipv6(), tags };
         // Without the filter, packets would get to sockets that no worker reads.
         group.steer(workers)?;
         Ok(group)
@@ -123,12 +132,13 @@ impl DatagramGroup {
     pub(super) fn handed_over(
         offer: &DatagramOffer,
         descriptors: Vec<OwnedFd>,
+        tags: TagKey,
         lives: &[Arc<Life>],
         life_line: Arc<LifeLine>,
     ) -> io::Result<Self> {
         let all: Vec<UdpSocket> = descriptors.into_iter().map(UdpSocket::from).collect();
         let is_ipv6 = all.first().ok_or(io::ErrorKind::InvalidData)?.local_addr()?.is_ipv6();
-        let slots = all.len().saturating_sub(offer.accepting).clamp(1, SLOTS_MAX);
+        let slots = (all.len() / 2).clamp(1, SLOTS_MAX);
         let bank_size = offer.bank_size.clamp(1, slots);
         let bank = offer.first / bank_size;
         let mut users = vec![BankUser::None; slots / bank_size];
@@ -141,8 +151,8 @@ impl DatagramGroup {
                 *user = lives.get(*index).cloned().map_or(BankUser::Unknown, BankUser::Other);
             }
         }
-        let sockets = Arc::new(DatagramSockets { all, slots, _life_line: life_line });
-        let mut group = Self { sockets, bank_size, users, bank, is_ipv6 };
+        let sockets = Arc::new(DatagramSockets { all, _life_line: life_line });
+        let mut group = Self { sockets, bank_size, users, bank, is_ipv6, tags };
         group.find_bank();
         Ok(group)
     }
@@ -165,7 +175,7 @@ impl DatagramGroup {
             BankUser::Own => index(None),
             BankUser::Other(life) => index(Some(life)),
         });
-        let accepting = self.sockets.all.len() - self.sockets.slots;
+        let accepting = self.sockets.slots();
         let not_for_slots = std::iter::repeat_n(Some(NO_PROCESS), accepting / self.bank_size);
         Ok(DatagramOffer {
             listen: listen.clone(),
@@ -201,8 +211,8 @@ impl DatagramGroup {
     /// The kernel lacks the filter.
     pub(super) fn steer(&self, workers: usize) -> io::Result<()> {
         let Some(socket) = self.sockets.all.first().filter(|_| self.has_bank()) else { return Ok(()) };
-        let first = self.bank * self.bank_size + if self.sockets.can_accept() { self.sockets.slots } else { 0 };
-        steer(socket, self.is_ipv6, first, workers.clamp(1, self.bank_size))
+        let first = self.sockets.slots() + self.bank * self.bank_size;
+        steer(socket, self.is_ipv6, self.tags, first, workers.clamp(1, self.bank_size))
     }
 
     /// Port of the address.
@@ -238,8 +248,7 @@ impl DatagramGroup {
         let (sockets, slot) = (&self.sockets, slot(key.1));
         let own = sockets.all.get(slot).ok_or(io::ErrorKind::NotFound)?;
         // First packets go to a process that has not ended.
-        let accepts = sockets.can_accept() && key.1 & LEFT_KEY == 0;
-        let accepting = sockets.all.get(sockets.slots + slot).filter(|_| accepts);
+        let accepting = sockets.all.get(sockets.slots() + slot).filter(|_| key.1 & LEFT_KEY == 0);
         Ok(OpenListener {
             key,
             listener: Listener::Udp(own.try_clone()?),
@@ -250,15 +259,15 @@ impl DatagramGroup {
 
     /// Leaves the group to the workers that complete its connections.
     pub(super) fn retire(self) -> RetiredGroup {
-        let Self { sockets, bank_size, users, bank, is_ipv6 } = self;
-        RetiredGroup { sockets: Arc::downgrade(&sockets), rest: DatagramGroupState { bank_size, users, bank, is_ipv6 } }
+        let Self { sockets, bank_size, users, bank, is_ipv6, tags } = self;
+        let rest = DatagramGroupState { bank_size, users, bank, is_ipv6, tags };
+        RetiredGroup { sockets: Arc::downgrade(&sockets), rest }
     }
 }
 
 impl DatagramSockets {
-    /// True if each slot has an accepting socket.
-    fn can_accept(&self) -> bool {
-        self.all.len() == 2 * self.slots
+    fn slots(&self) -> usize {
+        self.all.len() / 2
     }
 }
 
@@ -266,8 +275,8 @@ impl RetiredGroup {
     /// Uses the group again, unless its sockets are closed.
     pub(super) fn reuse(self) -> Option<DatagramGroup> {
         let sockets = self.sockets.upgrade()?;
-        let DatagramGroupState { bank_size, users, bank, is_ipv6 } = self.rest;
-        Some(DatagramGroup { sockets, bank_size, users, bank, is_ipv6 })
+        let DatagramGroupState { bank_size, users, bank, is_ipv6, tags } = self.rest;
+        Some(DatagramGroup { sockets, bank_size, users, bank, is_ipv6, tags })
     }
 }
 
@@ -293,10 +302,14 @@ fn key(number: u16, slot: usize) -> ListenerKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::QuicKeys;
+
+    fn tags() -> TagKey {
+        QuicKeys::generate().unwrap().tags()
+    }
 
     /// Process with a group that it has bound or taken over.
     struct Process {
-        life_line: Arc<LifeLine>,
         life: Arc<Life>,
         group: DatagramGroup,
     }
@@ -304,9 +317,9 @@ mod tests {
     impl Process {
         fn first() -> Self {
             let (life_line, life) = LifeLine::new().unwrap();
-            let (life_line, life) = (Arc::new(life_line), Arc::new(life));
-            let group = DatagramGroup::bind("127.0.0.1:0".parse().unwrap(), 2, Arc::clone(&life_line), true).unwrap();
-            Self { life_line, life, group }
+            let address = "127.0.0.1:0".parse().unwrap();
+            let group = DatagramGroup::bind(address, 2, tags(), Arc::new(life_line), true).unwrap();
+            Self { life: Arc::new(life), group }
         }
 
         fn next(before: &Self) -> Self {
@@ -318,9 +331,9 @@ mod tests {
             let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
             let offer = before.group.offer(&listen, &mut descriptors, index).unwrap();
             let (life_line, life) = LifeLine::new().unwrap();
-            let (life_line, life) = (Arc::new(life_line), Arc::new(life));
-            let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&life_line)).unwrap();
-            Self { life_line, life, group }
+            let life_line = Arc::new(life_line);
+            let group = DatagramGroup::handed_over(&offer, descriptors, tags(), &lives, life_line).unwrap();
+            Self { life: Arc::new(life), group }
         }
 
         fn bank(&self) -> Option<usize> {
@@ -381,7 +394,7 @@ mod tests {
     fn first_packets_go_to_sockets_without_slots() {
         let first = Process::first();
         let next = Process::next(&first);
-        assert_eq!(next.group.sockets.slots, 2 * BANKS_MAX);
+        assert_eq!(next.group.sockets.slots(), 2 * BANKS_MAX);
         next.group.steer(1).unwrap();
         assert_eq!(accepting_socket(&next.group), 2 * BANKS_MAX + 2);
         // The upgrade has failed.
@@ -394,32 +407,13 @@ mod tests {
     #[test]
     fn earlier_versions_do_not_use_the_accepting_sockets() {
         let first = Process::first();
-        let mut descriptors = Vec::new();
         let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-        let offer = first.group.offer(&listen, &mut descriptors, |_| Some(0)).unwrap();
-        let mut text = serde_json::to_value(offer).unwrap();
-        text.as_object_mut().unwrap().remove("accepting");
-        let offer: DatagramOffer = serde_json::from_value(text).unwrap();
-        let lives = [Arc::clone(&first.life)];
-        let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&first.life_line)).unwrap();
-        let mut is_unknown = group.users[BANKS_MAX..].iter().map(|user| matches!(user, BankUser::Unknown));
-        assert!(group.users.len() == 2 * BANKS_MAX && is_unknown.all(|is_unknown| is_unknown));
-    }
-
-    #[test]
-    fn an_offer_of_an_earlier_version_keeps_its_bank() {
-        let first = Process::first();
-        let mut descriptors = Vec::new();
-        let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-        let mut offer = first.group.offer(&listen, &mut descriptors, |_| None).unwrap();
-        offer.users.clear();
-        descriptors.truncate(offer.sockets - std::mem::take(&mut offer.accepting));
-        let group = DatagramGroup::handed_over(&offer, descriptors, &[], Arc::clone(&first.life_line)).unwrap();
-        assert_eq!(group.bank, 1);
-        assert_eq!(group.left_to(0, 0, 1).count(), 0);
-        // It has no accepting sockets.
-        group.steer(1).unwrap();
-        assert_eq!(accepting_socket(&group), group.bank_size);
-        assert!(group.duplicate((0, UDP_KEY)).unwrap().accepting.is_none());
+        let mut offer = first.group.offer(&listen, &mut Vec::new(), |_| Some(0)).unwrap();
+        assert!(offer.is_usable());
+        // To them, each entry is a bank. They take none of a process that they don't know.
+        assert_eq!(offer.users.len() * offer.bank_size, offer.sockets);
+        assert!(offer.users[BANKS_MAX..].iter().all(|user| *user == Some(NO_PROCESS)));
+        offer.accepting = 0;
+        assert!(!offer.is_usable());
     }
 }

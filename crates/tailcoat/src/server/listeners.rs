@@ -14,6 +14,7 @@ use super::datagrams::{DatagramGroup, DatagramOffer, RetiredGroup};
 use super::lives::{Life, LifeLine};
 use super::{ListenAddress, ServerStartError};
 use crate::config::{self, Config, Listen};
+use crate::connection::TagKey;
 use crate::log::{ServerLog, event};
 use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan, OpenListener, UDP_KEY};
 
@@ -36,6 +37,8 @@ pub(super) struct Listeners {
     datagrams: HashMap<u16, DatagramGroup>,
     /// UDP sockets that the old process has handed over and no configuration has used yet.
     handed_over_datagrams: HashMap<Listen, DatagramGroup>,
+    /// Key of the tags in connection IDs of HTTP/3.
+    tags: TagKey,
     /// UDP sockets of removed addresses, which workers may still need.
     retired_datagrams: HashMap<u16, RetiredGroup>,
     /// Shows other processes that this one reads UDP sockets. Workers hold it, too.
@@ -85,7 +88,7 @@ impl Listeners {
     ///
     /// # Errors
     /// Out of file descriptors, or a descriptor is no socket.
-    pub(super) fn new(mut inherited: Inherited, handed_over: HandedOverSockets) -> io::Result<Self> {
+    pub(super) fn new(mut inherited: Inherited, handed_over: HandedOverSockets, tags: TagKey) -> io::Result<Self> {
         let HandedOverSockets { listeners, datagrams, lives } = handed_over;
         let (life_line, life) = LifeLine::new()?;
         let (life_line, life) = (Arc::new(life_line), Arc::new(life));
@@ -99,8 +102,9 @@ impl Listeners {
                 listen => _ = by_address.insert(key(&listen), sockets),
             }
         }
-        let groups = datagrams.into_iter().map(|(offer, descriptors)| {
-            let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&life_line))?;
+        let datagrams = datagrams.into_iter().filter(|(offer, _)| offer.is_usable());
+        let groups = datagrams.map(|(offer, descriptors)| {
+            let group = DatagramGroup::handed_over(&offer, descriptors, tags, &lives, Arc::clone(&life_line))?;
             Ok((offer.listen, group))
         });
         let handed_over_datagrams = groups.collect::<io::Result<_>>()?;
@@ -113,6 +117,7 @@ impl Listeners {
             handed_over: by_address,
             datagrams: HashMap::new(),
             handed_over_datagrams,
+            tags,
             retired_datagrams: HashMap::new(),
             life_line: Some(life_line),
             life,
@@ -273,7 +278,7 @@ impl Listeners {
         let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
         let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
         let is_alone = !self.overlaps_own(&plan.listen, new);
-        match DatagramGroup::bind(address, workers, life_line, is_alone) {
+        match DatagramGroup::bind(address, workers, self.tags, life_line, is_alone) {
             Ok(group) => new.datagrams.push((number, group)),
             Err(error) => new.without_datagrams.push((plan.listen.clone(), error)),
         }

@@ -15,7 +15,7 @@ use quinn_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::qlog::QlogTraces;
-use super::slots::SlotIds;
+use super::slots::{SlotIds, TagKey};
 use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::{CongestionControl, Limits};
 use crate::tls::{HelloFingerprint, ListenerTls, QuicTls};
@@ -81,6 +81,14 @@ impl QuicKeys {
         aws_lc_rs::rand::fill(&mut keys.token)?;
         Ok(keys)
     }
+
+    /// Key of the tags in connection IDs.
+    pub fn tags(&self) -> TagKey {
+        // Tokens of stateless resets are those of connection IDs, which are shorter than this text.
+        let random = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.reset), b"tags of connection IDs");
+        let word = |at| std::array::from_fn(|index| random.as_ref()[at + index]);
+        TagKey::new(word(0), word(4))
+    }
 }
 
 impl fmt::Debug for QuicKeys {
@@ -99,8 +107,8 @@ impl fmt::Debug for QuicSettings {
 /// Settings of the endpoint in a slot. Its connection IDs have no valid tag while `is_untagged` is true.
 pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8, is_untagged: &Arc<AtomicBool>) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &keys.reset)));
-    let is_untagged = Arc::clone(is_untagged);
-    let ids = move || Box::new(SlotIds::new(slot, Arc::clone(&is_untagged))) as Box<dyn ConnectionIdGenerator>;
+    let (tags, is_untagged) = (keys.tags(), Arc::clone(is_untagged));
+    let ids = move || Box::new(SlotIds::new(slot, tags, Arc::clone(&is_untagged))) as Box<dyn ConnectionIdGenerator>;
     config.supported_versions(VERSIONS.to_vec()).cid_generator(ids);
     config
 }

@@ -17,6 +17,6 @@ pub(crate) use config::requests_max_first;
 pub use config::{QuicKeys, QuicSettings};
 pub use endpoint::{EndpointRole, EndpointSockets, QuicBuffers, QuicEndpoint};
 pub use qlog::QlogTraces;
-pub use slots::{SLOTS_MAX, steer};
+pub use slots::{SLOTS_MAX, TagKey, steer};
 pub use socket::QuicSocket;
 pub(crate) use transport::QuicTransport;
