@@ -62,6 +62,10 @@ fn help_leads_to_what_was_meant() {
     let closed = "site a {\n listen 81\n root \"/\"\n respond \"*\" STATUS\n}\n";
     assert!(messages(&closed.replace("STATUS", "503")).is_empty(), "a site may be closed for a while");
     assert_eq!(messages(&closed.replace("STATUS", "404")), ["1: this is never used"]);
+    let scripts = "site a {\n listen 81\n fastcgi \"*.php\" \"unix:/run/php.sock\" root=\"/\"\n respond \"*\" 404\n}\n";
+    assert!(messages(scripts).is_empty(), "the scripts run");
+    let front = scripts.replace("root=\"/\"", "root=\"/\" { fallback \"/a.php\"; }");
+    assert_eq!(messages(&front), ["3: this is never used"]);
     let led = |rewrite: &str| {
         format!("site a {{\n listen 81\n {rewrite}\n redirect \"*\" \"https://b/\"\n respond \"/c/*\" 200\n}}")
     };

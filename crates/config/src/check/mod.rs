@@ -645,7 +645,7 @@ fn check_order(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
     let redirected = rules.redirected_paths();
     for (index, route) in site.config.routes.iter().enumerate() {
         if let Some(earlier) = taken.covering(&route.path) {
-            if is_maintenance(&site.config.routes[earlier]) {
+            if is_maintenance(&site.config.routes[earlier]) || is_index_only(route) {
                 continue;
             }
             findings.push(
@@ -672,6 +672,11 @@ fn check_order(site: CheckedSite<'_>, findings: &mut Vec<ModelFinding>) {
                 .help("give that a path, such as `path=\"*.php\"`, or remove `missing`"),
         );
     }
+}
+
+/// Returns `true` if a route is the rest of a gateway without `fallback`: its scripts have a route of their own, and run.
+fn is_index_only(route: &RouteConfig) -> bool {
+    matches!(&route.handler, HandlerConfig::Gateway(gateway, GatewayPart::Rest) if gateway.fallback.is_none())
 }
 
 /// Returns `true` if a route answers all requests temporarily, so that later routes are kept on purpose.

@@ -271,6 +271,6 @@ pub(super) fn php(
     if is_whole && has_files {
         site.parts.set_file_option(KdlNode::with("root", root));
     } else if is_whole && is_rejected {
-        site.parts.last = Some(KdlNode::with("respond", "*").word(404));
+        site.rejects_rest = true;
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) is_internal: bool,
     /// Passwords that were required so far: paths and file.
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
+    /// True if what no handler takes is rejected.
+    pub(super) rejects_rest: bool,
 }
 
 /// Requests that reach a directive, and what was done to them before.
@@ -107,6 +109,7 @@ pub(super) fn translate(
         has_tls,
         is_internal,
         auths: Vec::new(),
+        rejects_rest: false,
     };
     site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
     let mut has_certificate = false;
@@ -116,7 +119,8 @@ pub(super) fn translate(
     let bound = bound_to(directives, site.shared);
     site.listen(&context, &bound, has_certificate, notes);
     let is_total = site.walk(directives, &Scope::default(), notes);
-    if !is_total && site.parts.last.is_none() && !site.parts.files.iter().any(|node| node.name() == "root") {
+    let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
+    if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
         site.parts.handlers.push(KdlNode::with("respond", "*").word(200));
     }

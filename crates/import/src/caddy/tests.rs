@@ -29,6 +29,10 @@ fn sites_of_the_documentation() {
         "root \"/srv\"\nindex \"index.html\" \"index.txt\"\nfastcgi \"*.php\" \"unix:/run/php.sock\" {\nfallback \"/index.php\"\n}",
     );
     check(
+        "root * /srv\nphp_fastcgi unix//run/php.sock {\n try_files {path} {path}/index.php =404\n}",
+        "fastcgi \"*.php\" \"unix:/run/php.sock\" root=\"/srv\"",
+    );
+    check(
         "handle /api/* {\n reverse_proxy backend:8000\n}\nhandle {\n root * /srv\n try_files {path} /index.html\n file_server\n}",
         "root \"/srv\"\nindex\nfallback \"/index.html\"\nforward \"http://backend:8000\" path=\"~(?i)^/api/\"",
     );
