@@ -27,14 +27,18 @@ impl EncodedHead {
         }
     }
 
-    /// Encodes a status and header fields for HTTP/1 alone. For other versions, the head has no fields but Date.
+    /// Encodes a status and header fields for HTTP/1 alone. For other versions, the head is empty and must not be sent.
     pub fn of_h1(status: Status, fields: &Fields) -> Self {
-        let none = Fields::new();
+        Self { h1: PreparedHead::new(status, fields), has_alternative: fields.has("Alt-Svc"), ..Self::empty() }
+    }
+
+    /// Head that must not be sent, in place of one that is encoded later. Takes no memory of its own.
+    pub fn empty() -> Self {
         Self {
-            h1: PreparedHead::new(status, fields),
-            h2: PreparedBlock::new(status, &none),
-            h3: PreparedSection::new(status, &none),
-            has_alternative: fields.has("Alt-Svc"),
+            h1: PreparedHead::empty(),
+            h2: PreparedBlock::empty(),
+            h3: PreparedSection::empty(),
+            has_alternative: false,
         }
     }
 

@@ -24,7 +24,8 @@ pub use content_memory::{ContentMemory, ReservedMemory};
 pub use directory::{PRECOMPRESSED_EXTENSIONS, WatchedDirectory};
 pub use encoded_head::EncodedHead;
 pub use object::{
-    CachedObject, Codings, ContentCoding, FilesOrigin, Object, ObjectOrigin, ObjectParts, ObjectSource, Representation,
+    CachedObject, CodingCell, Codings, ContentCoding, FilesOrigin, Object, ObjectOrigin, ObjectParts, ObjectSource,
+    Representation,
 };
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
 pub use read::{ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};

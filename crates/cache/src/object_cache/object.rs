@@ -44,15 +44,18 @@ pub struct Representation {
     pub content: ObjectContent,
 }
 
-/// Compressed representations; each is made at its first use. A cell holds `None` if that coding saves too little.
+/// Cell of a compressed representation; it holds `None` if that coding saves too little. Most are never filled.
+pub type CodingCell = OnceCell<Option<Box<Representation>>>;
+
+/// Compressed representations; each is made at its first use.
 #[derive(Debug, Default)]
 pub struct Codings {
     /// Representation in gzip.
-    pub gzip: OnceCell<Option<Representation>>,
+    pub gzip: CodingCell,
     /// Representation in Brotli (`br`).
-    pub brotli: OnceCell<Option<Representation>>,
+    pub brotli: CodingCell,
     /// Representation in Zstandard (`zstd`).
-    pub zstd: OnceCell<Option<Representation>>,
+    pub zstd: CodingCell,
 }
 
 /// Source of an object.
@@ -224,7 +227,7 @@ impl Object {
     /// Returns the representation with this coding, or the one without coding if it does not exist.
     pub fn representation(&self, coding: ContentCoding) -> &Representation {
         let cell = self.codings().and_then(|codings| codings.cell(coding));
-        cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
+        cell.and_then(|cell| cell.get()?.as_deref()).unwrap_or(&self.identity)
     }
 
     /// Representation as that of [`Self::representation`], with all of its heads. That one may lack all but the head of a whole
@@ -300,7 +303,8 @@ impl Object {
             ObjectOrigin::Server => 0,
         };
         let own = size_of::<Self>() + self.codings.as_ref().map_or(0, |_| size_of::<Codings>()) + self.key.path.len();
-        let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + sources) as u64;
+        let encoded = present.clone().count() * size_of::<Representation>();
+        let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + encoded + sources) as u64;
         let files = representations().filter(|one| matches!(one.content, ObjectContent::File(_))).count();
         (bytes, files)
     }
@@ -321,7 +325,7 @@ pub struct ObjectParts {
 
 impl Codings {
     /// Cell of the representation with this coding; `None` for [`ContentCoding::Identity`].
-    pub fn cell(&self, coding: ContentCoding) -> Option<&OnceCell<Option<Representation>>> {
+    pub fn cell(&self, coding: ContentCoding) -> Option<&CodingCell> {
         match coding {
             ContentCoding::Identity => None,
             ContentCoding::Gzip => Some(&self.gzip),
@@ -331,7 +335,7 @@ impl Codings {
     }
 
     /// Sets the cell of a coding; has no effect for [`ContentCoding::Identity`].
-    pub fn set(&mut self, coding: ContentCoding, cell: OnceCell<Option<Representation>>) {
+    pub fn set(&mut self, coding: ContentCoding, cell: CodingCell) {
         match coding {
             ContentCoding::Identity => {}
             ContentCoding::Gzip => self.gzip = cell,
@@ -341,7 +345,7 @@ impl Codings {
     }
 
     fn present(&self) -> impl Iterator<Item = &Representation> + Clone {
-        [&self.gzip, &self.brotli, &self.zstd].into_iter().filter_map(|cell| cell.get()?.as_ref())
+        [&self.gzip, &self.brotli, &self.zstd].into_iter().filter_map(|cell| cell.get()?.as_deref())
     }
 }
 

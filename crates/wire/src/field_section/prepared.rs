@@ -40,6 +40,11 @@ impl<C: StaticCoding> PreparedResponseHead<C> {
         Self { bytes: bytes.into_boxed_slice(), date_offset, coding: PhantomData }
     }
 
+    /// Block without any bytes, in place of one that is encoded later.
+    pub fn empty() -> Self {
+        Self { bytes: Box::default(), date_offset: 0, coding: PhantomData }
+    }
+
     /// Appends the block with this date to `out`.
     #[inline]
     pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {

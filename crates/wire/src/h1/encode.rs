@@ -27,6 +27,11 @@ impl PreparedHead {
         Self { bytes: bytes.into_boxed_slice(), date_offset }
     }
 
+    /// Head without any bytes, in place of one that is encoded later.
+    pub fn empty() -> Self {
+        Self { bytes: Box::default(), date_offset: 0 }
+    }
+
     /// Appends the head with this date to `out`, without the final empty line.
     pub fn write(&self, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
         let date_at = out.len() + usize::from(self.date_offset);

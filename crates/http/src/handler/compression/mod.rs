@@ -229,7 +229,11 @@ impl Encoders {
 struct NotNow;
 
 /// Compresses a stored response; `None` if it does not get smaller.
-fn represent(object: &Object, coding: ContentCoding, store: &ObjectStore) -> Result<Option<Representation>, NotNow> {
+fn represent(
+    object: &Object,
+    coding: ContentCoding,
+    store: &ObjectStore,
+) -> Result<Option<Box<Representation>>, NotNow> {
     let (identity, Some(stored)) = (object.identity(), object.response()) else { return Ok(None) };
     let content = match &identity.content {
         ObjectContent::Memory(content) => content,
@@ -249,7 +253,7 @@ fn represent(object: &Object, coding: ContentCoding, store: &ObjectStore) -> Res
     let mut fields = stored.fields.clone();
     add_vary(&mut fields);
     add_coding(&mut fields, coding);
-    Ok(Some(representation(identity.status, coding, &fields, encoded)))
+    Ok(Some(Box::new(representation(identity.status, coding, &fields, encoded))))
 }
 
 /// Builds a representation of a stored response with these fields.
@@ -279,14 +283,13 @@ fn complete_representation(
 /// [`late_heads`] has the others.
 pub(super) fn representation_in_file(status: Status, fields: &Fields, file: Arc<OpenFile>) -> Representation {
     let whole = whole_fields(status, fields, file.content_bytes);
-    let none = EncodedHead::of_h1(status, &Fields::new());
     Representation {
         status,
         coding: ContentCoding::Identity,
         etag: "".into(),
         head: EncodedHead::of_h1(status, &whole),
-        not_modified_head: none.clone(),
-        partial_head: none,
+        not_modified_head: EncodedHead::empty(),
+        partial_head: EncodedHead::empty(),
         content: ObjectContent::File(file),
     }
 }

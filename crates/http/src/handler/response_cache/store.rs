@@ -241,7 +241,7 @@ fn reuse_codings(parts: &mut ObjectParts, before: &Object) {
                 let mut fields = response.fields.clone();
                 add_vary(&mut fields);
                 add_coding(&mut fields, coding);
-                Some(representation(parts.identity.status, coding, &fields, content.clone()))
+                Some(Box::new(representation(parts.identity.status, coding, &fields, content.clone())))
             }
         };
         codings.set(coding, OnceCell::new_with(Some(made)));

@@ -62,7 +62,7 @@ impl FileTree {
     }
 
     /// Compresses the object's content; `None` if it does not get smaller.
-    fn compress(&self, object: &Object, coding: ContentCoding) -> Result<Option<Representation>, NotNow> {
+    fn compress(&self, object: &Object, coding: ContentCoding) -> Result<Option<Box<Representation>>, NotNow> {
         let identity = object.identity();
         let plain = match &identity.content {
             ObjectContent::Memory(bytes) => bytes.clone(),
@@ -81,7 +81,7 @@ impl FileTree {
             last_modified_unix_seconds: object.last_modified_unix_seconds,
         };
         let etag = with_suffix(&identity.etag, coding);
-        Ok(Some(description.represent(coding, &etag, ObjectContent::Memory(compressed.into()))))
+        Ok(Some(Box::new(description.represent(coding, &etag, ObjectContent::Memory(compressed.into())))))
     }
 }
 

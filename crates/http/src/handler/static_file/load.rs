@@ -281,7 +281,7 @@ impl Loading<'_> {
         coding: ContentCoding,
         name: Vec<u8>,
         file: &ReadFile,
-    ) -> Result<Option<Representation>, FileLoadError> {
+    ) -> Result<Option<Box<Representation>>, FileLoadError> {
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if !self.origin.directory.may_have_precompressed(&self.root.root, file_name, self.access)? {
             self.origin.sources.push(ObjectSource { name: name.into(), version: None });
@@ -305,7 +305,7 @@ impl Loading<'_> {
                 self.origin.unsettled |= sibling.unsettled;
                 let unsettled_content = sibling.unsettled.then_some(&sibling.content);
                 let etag = etag(&sibling.status.identity, unsettled_content, coding);
-                description.represent(coding, &etag, sibling.content.clone())
+                Box::new(description.represent(coding, &etag, sibling.content.clone()))
             },
         ))
     }

@@ -292,7 +292,7 @@ fn codings_outlive_a_validation() {
     let before = stored();
     let encoded = representation(Status::OK, ContentCoding::Gzip, &Fields::new(), Bytes::from_static(b"encoded"));
     let cell = before.codings().unwrap().cell(ContentCoding::Gzip).unwrap();
-    assert!(cell.set(Some(encoded)).is_ok());
+    assert!(cell.set(Some(Box::new(encoded))).is_ok());
     site.ask("GET /").is(200, content);
     let after = stored();
     let kept = after.representation(ContentCoding::Gzip);
