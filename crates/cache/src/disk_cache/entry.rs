@@ -4,7 +4,6 @@
 //! The content comes first, so that the kernel sends whole pages of a file. Checksums are XXH3 with 128 bits. They find damage,
 //! not forgery: only the server's user can write to the directory.
 
-use std::fmt::Write;
 use std::io;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -82,10 +81,8 @@ impl EntryName {
 
     /// Hexadecimal digits.
     pub(crate) fn digits(self) -> String {
-        let mut digits = String::with_capacity(2 * NAME_BYTES);
-        // Writing to a string does not fail.
-        self.0.iter().for_each(|byte| _ = write!(digits, "{byte:02x}"));
-        digits
+        let halves = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        halves.map(|half| char::from(b"0123456789abcdef"[usize::from(half)])).collect()
     }
 
     /// Name of the directory, and of the file in it.

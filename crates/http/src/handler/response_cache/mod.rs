@@ -67,8 +67,12 @@ impl ResponseCache {
     pub fn handle(&self, routed: &Routed<'_>, fetch: &Rc<impl Fetch + 'static>) -> HandlerOutcome {
         let inner = &self.inner;
         let mut look = inner.look_up(routed);
-        let mut loads = 0;
-        while look.is_miss() && loads < LOADS_MAX && inner.load_now(routed) {
+        let (mut loads, mut disk_key) = (0, None);
+        while look.is_miss() && loads < LOADS_MAX {
+            disk_key = inner.shared.disk_key(inner.keys.borrow().narrowest());
+            if !disk_key.as_ref().is_some_and(|key| inner.load_now(routed, key)) {
+                break;
+            }
             loads += 1;
             look = inner.look_up(routed);
         }
@@ -89,6 +93,8 @@ impl ResponseCache {
             return HandlerOutcome::Ready(response);
         }
         let inner = Rc::clone(inner);
-        HandlerOutcome::Wait(Box::pin(async move { HandlerOutcome::of_response(inner.obtain(request, fetch).await) }))
+        HandlerOutcome::Wait(Box::pin(async move {
+            HandlerOutcome::of_response(inner.obtain(request, fetch, disk_key).await)
+        }))
     }
 }

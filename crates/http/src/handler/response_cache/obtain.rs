@@ -17,7 +17,7 @@ use wire::http::{Fields, Method, Request, Status};
 use super::flights::{FetchEnd, FetchWait, Joined, Ticket};
 use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look, write_selecting};
-use super::persistence::{FurtherTier, TierLoad};
+use super::persistence::{DiskKey, FurtherTier, TierLoad};
 use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::CacheEntry;
@@ -51,11 +51,13 @@ struct Errand {
 }
 
 impl ResponseCacheInner {
-    /// Handles a request that no stored response satisfies at once.
+    /// Handles a request that no stored response satisfies at once. `disk_key` is the key of the response on disk, as far as it
+    /// is known.
     pub(super) async fn obtain(
         self: Rc<Self>,
         request: Rc<OwnedRequest>,
         fetch: Rc<dyn Fetch>,
+        mut disk_key: Option<DiskKey>,
     ) -> Result<Response, ClientGone> {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
@@ -66,14 +68,17 @@ impl ResponseCacheInner {
             let asked = self.asked(&routed.request);
             if look.is_miss() && loads < LOADS_MAX {
                 let key = self.keys.borrow().narrowest().to_vec();
-                if let Some(tier) = self.shared.further_tier(&key, asked_for == key, routed.now.monotonic_ms) {
+                let known = disk_key.take().filter(|known| known.key() == key);
+                let known = known.or_else(|| self.shared.disk_key(&key));
+                let now_ms = routed.now.monotonic_ms;
+                if let Some(tier) = self.shared.further_tier(&key, known, asked_for == key, now_ms) {
                     loads += 1;
                     let word = match tier {
-                        FurtherTier::Disk => "disk-hit",
+                        FurtherTier::Disk(_) => "disk-hit",
                         FurtherTier::Shared => "shared-hit",
                     };
-                    let loaded = self.load_once(&request, &key, tier, deadline).await?;
-                    if tier == FurtherTier::Shared {
+                    let loaded = self.load_once(&request, &key, &tier, deadline).await?;
+                    if matches!(tier, FurtherTier::Shared) {
                         asked_for = key;
                     }
                     match loaded {
@@ -135,7 +140,7 @@ impl ResponseCacheInner {
         &self,
         request: &OwnedRequest,
         key: &[u8],
-        tier: FurtherTier,
+        tier: &FurtherTier,
         deadline: Instant,
     ) -> Result<TierLoad, ClientGone> {
         match self.shared.flights.join(key, self.shared.config.collapse_max) {

@@ -22,11 +22,17 @@ use crate::object_cache::{Blocking, CachedObject, Object, ObjectContent, OpenFil
 use crate::shared_cache::{FetchStamp, SharedCache, SharedEntry, SharedText};
 
 /// Tier below memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FurtherTier {
-    Disk,
+    Disk(DiskKey),
     /// Store that instances share.
     Shared,
+}
+
+/// Key of a response on disk, and the name of its entry. The name is a slow hash, so a request computes it once.
+pub(super) struct DiskKey {
+    full: Vec<u8>,
+    namespace_bytes: usize,
+    name: EntryName,
 }
 
 /// Result of reading a response from a further tier.
@@ -113,6 +119,13 @@ impl CachePlace {
     /// Key on disk.
     fn key(&self, key: &[u8]) -> Vec<u8> {
         [&self.namespace, key].concat()
+    }
+}
+
+impl DiskKey {
+    /// Key in memory.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.full[self.namespace_bytes..]
     }
 }
 
@@ -210,10 +223,26 @@ impl SharedResponseCache {
         self.shared_tier()?.shared.stamp()
     }
 
-    /// Tier that has a response with this key, or may have. `asked`: the store of instances was asked.
-    pub(super) fn further_tier(&self, key: &[u8], was_asked: bool, now_ms: u64) -> Option<FurtherTier> {
-        if self.disk().is_some_and(|(disk, place)| disk.has(EntryName::of(&place.key(key)))) {
-            return Some(FurtherTier::Disk);
+    /// Key on disk of the response with this key; `None` without a cache on disk.
+    pub(super) fn disk_key(&self, key: &[u8]) -> Option<DiskKey> {
+        let place = self.place.as_ref().filter(|place| place.store.is_on())?;
+        let full = place.key(key);
+        let name = EntryName::of(&full);
+        Some(DiskKey { full, namespace_bytes: place.namespace.len(), name })
+    }
+
+    /// Tier that has a response with this key, or may have. `disk_key` is its key on disk. `was_asked`: the store of instances was
+    /// asked.
+    pub(super) fn further_tier(
+        &self,
+        key: &[u8],
+        disk_key: Option<DiskKey>,
+        was_asked: bool,
+        now_ms: u64,
+    ) -> Option<FurtherTier> {
+        let is_there = |key: &DiskKey| self.disk().is_some_and(|(disk, _)| disk.has(key.name));
+        if let Some(disk_key) = disk_key.filter(is_there) {
+            return Some(FurtherTier::Disk(disk_key));
         }
         let place = self.shared_tier().filter(|_| !was_asked)?;
         (place.shared.is_usable() && !self.uncacheable.has(key, now_ms)).then_some(FurtherTier::Shared)
@@ -292,9 +321,11 @@ fn share(place: &CachePlace, object: &Object, stamp: FetchStamp) {
 
 impl ResponseCacheInner {
     /// Reads a response from a further tier into memory.
-    pub(super) async fn load(&self, request: &OwnedRequest, key: &[u8], tier: FurtherTier) -> TierLoad {
+    pub(super) async fn load(&self, request: &OwnedRequest, key: &[u8], tier: &FurtherTier) -> TierLoad {
         match tier {
-            FurtherTier::Disk => self.load_from_disk(key, self.may_stay_on_disk(&request.request())).await,
+            FurtherTier::Disk(disk_key) => {
+                self.load_from_disk(disk_key, self.may_stay_on_disk(&request.request())).await
+            }
             FurtherTier::Shared => self.load_shared(key).await,
         }
     }
@@ -332,27 +363,24 @@ impl ResponseCacheInner {
         if object.object.is_dead() { TierLoad::Alone(object) } else { TierLoad::Stored }
     }
 
-    /// Reads the response for the keys of a request from disk, if that needs only what the kernel has in memory. Returns true
-    /// if the response is in memory now.
-    pub(super) fn load_now(&self, routed: &Routed<'_>) -> bool {
-        let Some((disk, place)) = self.shared.disk() else { return false };
-        let key = self.keys.borrow().narrowest().to_vec();
-        let full = place.key(&key);
-        let Some(entry) = disk.open_now(EntryName::of(&full), &full) else { return false };
+    /// Reads a response from disk, if that needs only what the kernel has in memory. Returns true if the response is in memory
+    /// now.
+    pub(super) fn load_now(&self, routed: &Routed<'_>, key: &DiskKey) -> bool {
+        let Some((disk, _)) = self.shared.disk() else { return false };
+        let Some(entry) = disk.open_now(key.name, &key.full) else { return false };
         let Some(found) = self.found(entry, self.may_stay_on_disk(&routed.request)) else { return false };
         let content = self.content_now(&found);
-        content.is_some_and(|content| matches!(self.keep_found(&disk, &key, found, content), TierLoad::Stored))
+        content.is_some_and(|content| matches!(self.keep_found(&disk, key.key(), found, content), TierLoad::Stored))
     }
 
-    async fn load_from_disk(&self, key: &[u8], may_stay: bool) -> TierLoad {
-        let Some((disk, place)) = self.shared.disk() else { return TierLoad::Missing };
-        let full = place.key(key);
-        let name = EntryName::of(&full);
-        let entry = match disk.open_now(name, &full) {
+    async fn load_from_disk(&self, disk_key: &DiskKey, may_stay: bool) -> TierLoad {
+        let Some((disk, _)) = self.shared.disk() else { return TierLoad::Missing };
+        let (name, key) = (disk_key.name, disk_key.key());
+        let entry = match disk.open_now(name, &disk_key.full) {
             Some(entry) => Some(entry),
             None if !disk.has(name) => None,
             None => {
-                let of_thread = Arc::clone(&disk);
+                let (of_thread, full) = (Arc::clone(&disk), disk_key.full.clone());
                 Blocking::spawn(move || of_thread.open_entry(name, &full)).await.ok().flatten()
             }
         };
