@@ -424,6 +424,38 @@ fn removed_bytes(server: &Operated) -> u64 {
     removed.sum()
 }
 
+/// Files of the cache that the server keeps open.
+fn open_entries(server: &Operated) -> Vec<PathBuf> {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.server.id())).unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|target| target.to_string_lossy().contains("/cache/")).collect()
+}
+
+/// A response that only one request wanted leaves memory before one that two wanted, although that one is older.
+#[test]
+fn responses_for_a_single_request_are_closed_first() {
+    let (origin, directory) = (Origin::start(), tempfile::tempdir().unwrap());
+    let pages: Vec<String> = (0..15).map(|page| format!("/{page}/size-60000")).collect();
+    let disk = format!("disk \"{}\"", directory.path().join("cache").display());
+    let server = Operated::start(&config(&origin, &disk, ""));
+    pages.iter().for_each(|page| drop(get(&server.server, page)));
+    await_entries(&server, 15);
+    drop(server);
+    let file_of = |number: &str| {
+        let mut files = files(&directory.path().join("cache")).into_iter();
+        files.find(|file| std::fs::read(file).unwrap().starts_with(number.as_bytes())).unwrap()
+    };
+    let (twice, once) = (file_of("1;"), file_of("2;"));
+    // Memory has room for none of them.
+    let disk = format!("memory-bytes-max \"64KiB\"\n files-max 10\n {disk}");
+    let server = Operated::start(&config(&origin, &disk, ""));
+    await_entries(&server, 15);
+    pages[..1].iter().chain(&pages).for_each(|page| drop(get(&server.server, page)));
+    assert_eq!(origin.requests(), 15);
+    eventually("the first that was requested once is closed", || !open_entries(&server).contains(&once));
+    assert!(open_entries(&server).contains(&twice));
+}
+
 #[test]
 fn evicted_files_are_closed() {
     let (origin, directory, pages) = (Origin::start(), tempfile::tempdir().unwrap(), pages());

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use self::lookup::{Keys, Look};
 use self::obtain::LOADS_MAX;
+use self::persistence::forget_first_use;
 pub use self::persistence::{CacheOwner, CachePlace};
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
@@ -77,8 +78,11 @@ impl ResponseCache {
             look = inner.look_up(routed);
         }
         if let Look::Serve(object) = look {
-            if loads > 0 && matches!(object.object.identity().content, ObjectContent::Memory(_)) {
-                routed.link.link().forwarding().borrow_mut().set_cache_status("disk-hit");
+            if loads > 0 {
+                forget_first_use(&object);
+                if matches!(object.object.identity().content, ObjectContent::Memory(_)) {
+                    routed.link.link().forwarding().borrow_mut().set_cache_status("disk-hit");
+                }
             }
             return HandlerOutcome::Ready(inner.respond(routed, object));
         }

@@ -17,7 +17,7 @@ use wire::http::{Fields, Method, Request, Status};
 use super::flights::{FetchEnd, FetchWait, Joined, Ticket};
 use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look, write_selecting};
-use super::persistence::{DiskKey, FurtherTier, TierLoad};
+use super::persistence::{DiskKey, FurtherTier, TierLoad, forget_first_use};
 use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::CacheEntry;
@@ -94,6 +94,9 @@ impl ResponseCacheInner {
             }
             let stale = match look {
                 Look::Serve(object) | Look::ServeAndRevalidate(object) => {
+                    if loads > 0 {
+                        forget_first_use(&object);
+                    }
                     return Ok(self.respond_after(&routed, object, handling));
                 }
                 Look::Pass(_) | Look::Miss | Look::Validate(_) if asked.only_if_cached => {

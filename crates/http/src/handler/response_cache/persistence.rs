@@ -462,6 +462,12 @@ impl ResponseCacheInner {
     }
 }
 
+/// Takes back that a response was used, after the request for which it was read. A response that no other request wants then
+/// leaves memory first.
+pub(super) fn forget_first_use(object: &CachedObject) {
+    object.object.take_visited();
+}
+
 /// Properties of a response, with times of a clock from which the own differs by `skew_ms`.
 fn write_meta(
     status: Status,
