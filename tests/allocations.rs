@@ -65,6 +65,32 @@ fn a_warm_get_allocates_nothing() {
     check(&config, &requests);
 }
 
+#[test]
+fn a_warm_get_of_a_path_with_an_extension_allocates_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    // Requests are for `/page.html`.
+    std::fs::write(directory.path().join("page.html.txt"), "x".repeat(1024)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let requests = [("plain", "GET", "", "200"), ("not modified", "GET", "If-None-Match: *\r\n", "304")];
+    let config = format!(
+        "cache {{\n revalidate-after \"1h\"\n}}\nsite {{\n listen \"[::1]:1\"\n root \"{}\"\n extensions \"htm\" \"txt\"\n}}\n",
+        directory.path().display()
+    );
+    check(&config, &requests);
+}
+
+#[test]
+fn a_warm_get_of_a_fallback_allocates_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("app.html"), "x".repeat(1024)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let config = format!(
+        "cache {{\n revalidate-after \"1h\"\n}}\nsite {{\n listen \"[::1]:1\"\n root \"{}\"\n fallback \"/app.html\"\n}}\n",
+        directory.path().display()
+    );
+    check(&config, &[("plain", "GET", "", "200")]);
+}
+
 /// Upstream that answers one request for each check, and no second one.
 fn origin(head: &'static str, content_bytes: usize) -> (SocketAddr, JoinHandle<()>) {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();

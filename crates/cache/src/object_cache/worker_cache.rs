@@ -110,18 +110,21 @@ impl WorkerCache {
         self.absent.borrow().len()
     }
 
-    /// Adds an object from the store to this table, unless it is dead already. Objects that it has displaced leave the table
-    /// first: while they are held, the store has no room for their successors.
+    /// Adds an object from the store to this table, unless it is there or dead already. Objects that it has displaced leave
+    /// the table first: while they are held, the store has no room for their successors.
     pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
         self.tick();
-        let cached = Rc::new(CachedObject { object });
-        let (key, dead) = (&cached.object.key, &cached.object.state.dead);
+        let (key, is_dead) = (&object.key, object.is_dead());
         let mut table = self.table.borrow_mut();
         if let Ok(entry) = table.find_entry(key.hash, |other| other.object.key.is(key.root, &key.path)) {
+            if Arc::ptr_eq(&entry.get().object, &object) && !is_dead {
+                return Rc::clone(entry.get());
+            }
             entry.remove();
         }
-        if !dead.load(Ordering::Relaxed) {
-            table.insert_unique(key.hash, Rc::clone(&cached), |cached| cached.object.key.hash);
+        let cached = Rc::new(CachedObject { object });
+        if !is_dead {
+            table.insert_unique(cached.object.key.hash, Rc::clone(&cached), |cached| cached.object.key.hash);
         }
         cached
     }

@@ -188,10 +188,11 @@ impl SiteConfig {
             match &route.handler {
                 HandlerConfig::Files(files) => {
                     let runners = Runners::of(self, at);
+                    let is_after_another = self.routes[..at].iter().any(|before| before.path != PathPattern::Any);
                     // A route that takes everything the files decline gets it with the original path.
                     (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
                         || may_lead_apart(&files.index, files.fallback.as_deref())
-                        || !files.extensions.is_empty()
+                        || (!files.extensions.is_empty() && (is_after_another || !runners.is_empty()))
                 }
                 HandlerConfig::Gateway(gateway, _) if gateway.has_files() => {
                     may_lead_apart(&gateway.index, gateway.fallback.as_deref())

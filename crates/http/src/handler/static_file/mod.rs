@@ -21,6 +21,7 @@ mod tree;
 mod upload;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ struct StaticFileInner {
     tree: Arc<FileTree>,
     cache: Rc<WorkerCache>,
     roots: WorkerRoots,
+    /// Scratch space for paths with extensions.
+    extended: RefCell<Vec<u8>>,
 }
 
 /// Paths that are looked up for a request, one after the other.
@@ -93,8 +96,7 @@ enum FileStep {
 impl StaticFile {
     /// Creates a handler of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
-        let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
-        Self { inner: Rc::new(StaticFileInner { tree, cache, roots }) }
+        Self { inner: Rc::new(StaticFileInner::new(tree, cache)) }
     }
 
     /// Directory of the files for a host; `None` if the host names none.
@@ -125,6 +127,11 @@ impl StaticFile {
 }
 
 impl StaticFileInner {
+    fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
+        let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
+        Self { tree, cache, roots, extended: RefCell::default() }
+    }
+
     /// Responds if that is possible without waiting.
     #[inline]
     fn answer_now(&self, routed: &Routed<'_>) -> Option<HandlerOutcome> {
@@ -142,16 +149,12 @@ impl StaticFileInner {
             Ok(id) => {
                 if let CacheLookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
                     self.cache.count_lookup(true);
-                    if cached.object.is_excluded() {
-                        return Some(self.on_program(routed, &cached.object));
-                    }
-                    let coding = choose_coding(&routed.request, &cached.object);
-                    return is_made(&cached.object, coding)
-                        .then(|| HandlerOutcome::Ready(self.tree.respond(routed, cached, coding)));
+                    return self.respond_from_cache(routed, cached);
                 }
                 self.cache.count_lookup(false);
                 if self.cache.is_absent(id, path, now_ms) {
-                    return self.find_fallback_now(routed, &root);
+                    let step = self.take_step(routed, Err(FileRejection::NotFound), FileTurn::Own);
+                    return self.continue_now(routed, &root, path, step);
                 }
                 self.find_now(routed, &root, path)
             }
@@ -167,39 +170,93 @@ impl StaticFileInner {
         if matches!(result, Err(FileRejection::NotFound)) {
             self.cache.note_absent(opened.id, &opened.root, path, routed.now.monotonic_ms);
         }
-        match self.take_step(routed, result, FileTurn::Own) {
+        let step = self.take_step(routed, result, FileTurn::Own);
+        self.continue_now(routed, root, path, step)
+    }
+
+    /// Responds with a cached object, unless a representation of it must be made first.
+    #[inline]
+    fn respond_from_cache(&self, routed: &Routed<'_>, cached: Rc<CachedObject>) -> Option<HandlerOutcome> {
+        if cached.object.is_excluded() {
+            return Some(self.on_program(routed, &cached.object));
+        }
+        let coding = choose_coding(&routed.request, &cached.object);
+        is_made(&cached.object, coding).then(|| HandlerOutcome::Ready(self.tree.respond(routed, cached, coding)))
+    }
+
+    /// Takes the step that follows the lookup of a path, if that is possible without waiting.
+    fn continue_now(
+        &self,
+        routed: &Routed<'_>,
+        root: &WorkerRoot,
+        path: &[u8],
+        step: FileStep,
+    ) -> Option<HandlerOutcome> {
+        match step {
             FileStep::Done(outcome) => Some(outcome.at_once()),
-            FileStep::Make(..) | FileStep::List | FileStep::Extend => None,
+            FileStep::Make(..) | FileStep::List => None,
             FileStep::LookInside => {
+                let opened = root.opened().ok()?;
                 let inside = self.load_now(&opened, &[path, b"/"].concat(), routed)?;
                 Some(self.on_directory(routed, inside))
             }
-            FileStep::Fallback => self.respond_with_fallback_now(routed, &opened),
+            FileStep::Extend => self.respond_with_extension_now(routed, root, path),
+            FileStep::Fallback => self.respond_with_fallback_now(routed, root),
         }
     }
 
-    /// Responds to a request for a path without a file.
-    fn find_fallback_now(&self, routed: &Routed<'_>, root: &WorkerRoot) -> Option<HandlerOutcome> {
-        match self.take_step(routed, Err(FileRejection::NotFound), FileTurn::Own) {
-            FileStep::Done(outcome) => Some(outcome.at_once()),
-            FileStep::Fallback => {
-                let root = root.opened().ok()?;
-                self.respond_with_fallback_now(routed, &root)
+    /// Responds with the first file whose path is this one with an extension, or as without such a file.
+    fn respond_with_extension_now(
+        &self,
+        routed: &Routed<'_>,
+        root: &WorkerRoot,
+        path: &[u8],
+    ) -> Option<HandlerOutcome> {
+        let (id, now_ms) = (root.id()?, routed.now.monotonic_ms);
+        let mut extended = self.extended.borrow_mut();
+        for extension in self.tree.files.extensions.iter() {
+            extended.clear();
+            extended.extend_from_slice(routed.path);
+            extended.push(b'.');
+            extended.extend_from_slice(extension.as_bytes());
+            // Without the prefix of the tree, which the path of the request has.
+            let in_tree = &extended[routed.path.len() - path.len()..];
+            let found = match self.cache.get(id, in_tree, now_ms) {
+                CacheLookup::Fresh(cached) => Some(cached),
+                _ if self.cache.is_absent(id, in_tree, now_ms) => None,
+                CacheLookup::Due(_) | CacheLookup::Miss => {
+                    let opened = root.opened().ok()?;
+                    match self.load_now(&opened, in_tree, routed)? {
+                        Ok(FoundFile::Object(object)) => Some(self.cache.adopt(object)),
+                        Err(FileRejection::NotFound) => {
+                            self.cache.note_absent(id, &opened.root, in_tree, now_ms);
+                            None
+                        }
+                        Ok(_) | Err(_) => None,
+                    }
+                }
+            };
+            if let Some(cached) = found {
+                return match self.tree.precedence.tells_apart(routed.path, &extended) {
+                    true => Some(HandlerOutcome::Elsewhere(extended.clone())),
+                    false => self.respond_from_cache(routed, cached),
+                };
             }
-            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Extend => None,
         }
+        drop(extended);
+        let step = self.take_step(routed, Err(FileRejection::NotFound), FileTurn::Extended);
+        self.continue_now(routed, root, path, step)
     }
 
-    fn respond_with_fallback_now(&self, routed: &Routed<'_>, root: &OpenedRoot) -> Option<HandlerOutcome> {
-        let path = self.fallback_path();
-        let result = match self.cache.get(root.id, path, routed.now.monotonic_ms) {
-            CacheLookup::Fresh(cached) => Ok(FoundFile::Object(Arc::clone(&cached.object))),
-            CacheLookup::Due(_) | CacheLookup::Miss => self.load_now(root, path, routed)?,
-        };
-        match self.take_step(routed, result, FileTurn::Fallback) {
-            FileStep::Done(outcome) => Some(outcome.at_once()),
-            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Extend | FileStep::Fallback => None,
+    fn respond_with_fallback_now(&self, routed: &Routed<'_>, root: &WorkerRoot) -> Option<HandlerOutcome> {
+        let (path, now_ms) = (self.fallback_path(), routed.now.monotonic_ms);
+        if let CacheLookup::Fresh(cached) = self.cache.get(root.id()?, path, now_ms) {
+            return self.respond_from_cache(routed, cached);
         }
+        let opened = root.opened().ok()?;
+        let result = self.load_now(&opened, path, routed)?;
+        let step = self.take_step(routed, result, FileTurn::Fallback);
+        self.continue_now(routed, root, path, step)
     }
 
     /// Responds, waiting for disks and other work where needed.

@@ -7,7 +7,7 @@ use rustix::fs::{Dir, FileType};
 use wire::ftp::{Glob, GlobBudget, is_representable};
 
 use super::load::{FileLoadError, FileRejection, FoundFile, is_for_everyone};
-use super::roots::{OpenedRoot, WorkerRoots};
+use super::roots::OpenedRoot;
 use super::{FileTree, StaticFileInner, hidden_part, is_hidden};
 use crate::handler::{Now, Segment};
 use crate::object_cache::{
@@ -145,8 +145,7 @@ impl NamedContent {
 impl NamedFiles {
     /// Creates the view of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
-        let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
-        Self { inner: Rc::new(StaticFileInner { tree, cache, roots }) }
+        Self { inner: Rc::new(StaticFileInner::new(tree, cache)) }
     }
 
     /// The tree, and its root for this host.

@@ -162,6 +162,11 @@ impl WorkerRoot {
         (now_ms < self.check_at_ms.get()).then(opened)
     }
 
+    /// Identifier of the root that [`Self::opened`] returns.
+    pub(in crate::handler) fn id(&self) -> Option<RootId> {
+        self.opened.borrow().as_ref().ok().map(|root| root.id)
+    }
+
     /// Opened root that [`Self::current`] refers to.
     pub(in crate::handler) fn opened(&self) -> Result<Arc<OpenedRoot>, OpenError> {
         self.opened.borrow().clone()
