@@ -499,7 +499,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000_000 })],
         default: "files-max 1024",
         doc: "Maximum number of file descriptors kept open for larger files, and for responses on disk while memory is \
-              full.",
+              full. The server keeps at most half of the file descriptors that the process may have (`LimitNOFILE`, \
+              `ulimit -n`) for files, up to the default a quarter. Connections get the others.",
         example: "files-max 10000",
         known_as: KnownAs::NONE.nginx(&["open_file_cache", "worker_rlimit_nofile"]).apache(&["CacheFile"]),
         set: OptionSetter::Cache(|cache, values| cache.files_max = values.integer("count")),

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +21,7 @@ use crate::connection::{
 use crate::disk_cache::DiskStore;
 use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
 use crate::known_clients::Bans;
-use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
+use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble, event};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::modules::{Modules, Patience};
@@ -54,6 +55,10 @@ const MEMORY_HELP: &str = "the client that holds most loses its largest connecti
 /// whichever is less, unless the configuration sets one.
 const BUFFERED_BYTES_MAX: u64 = 128 << 20;
 const BUFFERED_PART: u64 = 8;
+
+/// Advice in the log when the cache keeps fewer files open than its configuration says.
+const FILES_HELP: &str = "connections need the other half of the file descriptors; raise the limit of open files \
+                          (`LimitNOFILE` of systemd, `ulimit -n`)";
 
 /// Advice in the log when workers cannot accept connections.
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`) or add memory; until then \
@@ -145,9 +150,8 @@ impl Assembly {
     ) -> Result<(Self, Changes), ServerStartError> {
         let reused = before.map(|(reused, _)| reused);
         let Lasting { store, server_log, .. } = lasting;
-        // Connections need most of them, unless the operator wants many files open.
-        let share = if config.cache.files_max > CacheConfig::default().files_max { 2 } else { 4 };
-        config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / share);
+        let is_new = before.is_none_or(|(_, extent)| extent == ChangeExtent::Any);
+        limit_files(&mut config.cache, lasting.descriptors_max, is_new.then_some(server_log));
         let cache = &mut config.cache;
         if cache.memory_bytes_auto {
             cache.memory_bytes_max = cache.memory_bytes_max.min(memory_bytes() / CACHE_PART);
@@ -323,6 +327,21 @@ impl Assembly {
     }
 }
 
+/// Limits the files that the cache keeps open. Connections need most file descriptors; if the operator wants many files open,
+/// half of them. The log says that such a limit is not reached.
+fn limit_files(cache: &mut CacheConfig, descriptors_max: usize, log: Option<&ServerLog>) {
+    let is_raised = cache.files_max > CacheConfig::default().files_max;
+    let files_max = descriptors_max / if is_raised { 2 } else { 4 };
+    if files_max >= cache.files_max {
+        return;
+    }
+    cache.files_max = files_max;
+    if let Some(log) = log.filter(|_| is_raised) {
+        let values: &[(_, &dyn Display)] = &[("files_max", &files_max), ("file_descriptors", &descriptors_max)];
+        log.warn(event("`files-max` was lowered", values), FILES_HELP);
+    }
+}
+
 fn reuse_upstreams(
     config: &Config,
     log: &ServerLog,
@@ -443,5 +462,21 @@ impl Lasting {
             kernel_tls: None,
             descriptors_max,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_leave_descriptors_to_connections() {
+        for (configured, descriptors_max, expect) in
+            [(1_024, 20_000, 1_024), (1_024, 1_024, 256), (10_000, 1_024, 512), (10_000, 65_536, 10_000), (0, 1_024, 0)]
+        {
+            let mut cache = CacheConfig { files_max: configured, ..CacheConfig::default() };
+            limit_files(&mut cache, descriptors_max, None);
+            assert_eq!(cache.files_max, expect, "{configured} of {descriptors_max}");
+        }
     }
 }
