@@ -62,6 +62,13 @@ pub(super) fn is_open(block: &[Directive]) -> bool {
     rule(block, scope).is_ok_and(open) && !block.iter().any(is_limit)
 }
 
+/// Returns `true` if a block lets no client in, or says nothing of clients.
+pub(super) fn is_closed(block: &[Directive]) -> bool {
+    let closed = |rule: Option<Rule>| rule.is_none_or(|rule| rule.access == Access::Denied && !rule.needs_password);
+    let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
+    rule(block, scope).is_ok_and(closed)
+}
+
 fn is_limit(directive: &Directive) -> bool {
     matches!(directive.name.to_ascii_lowercase().as_str(), "limit" | "limitexcept" | "allowmethods")
 }

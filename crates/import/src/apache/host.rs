@@ -133,7 +133,8 @@ impl<'a> HostSource<'a> {
         }
         let mounts = self.mounts(&root);
         let mut blocks = self.blocks.clone();
-        blocks.insert(0, &self.overrides.sections);
+        // A `.htaccess` file comes after the section of its directory.
+        blocks.push(&self.overrides.sections);
         let sections = section::of_host(&blocks, &mounts);
         self.overrides.close(&mut parts, notes);
         if self.directory.is_some()

@@ -22,7 +22,7 @@ pub(super) struct ApacheSection<'a> {
     pub(super) patterns: Result<Vec<ForeignPattern>, String>,
     pub(super) directive: &'a Directive,
     pub(super) block: &'a [Directive],
-    /// Place in the merge: kind, then length for directories.
+    /// Place in the merge: kind, then depth of the directory.
     rank: (u8, usize),
     /// Prefix for rewrites of a directory, if it is one.
     pub(super) base: Option<String>,
@@ -125,9 +125,10 @@ fn forwards_otherwise(directive: &Directive, is_inner: bool) -> bool {
         || (!is(directive, "virtualhost") && directive.children().iter().any(|child| forwards_otherwise(child, true)))
 }
 
+/// Collects the sections of a block. `around` are paths and rank of the section that has the block.
 fn collect<'a>(
     block: &'a [Directive],
-    outer: Option<&[ForeignPattern]>,
+    around: Option<(Result<&[ForeignPattern], &String>, (u8, usize))>,
     mounts: &[Mount],
     sections: &mut Vec<ApacheSection<'a>>,
 ) {
@@ -145,27 +146,32 @@ fn collect<'a>(
             "files" => files(text).map(|pattern| vec![pattern]),
             _ => continue,
         };
-        let patterns = match (patterns, outer) {
-            (Ok(patterns), Some(outer)) => within(outer, &patterns),
+        let patterns = match (patterns, around) {
+            (Ok(patterns), Some((Ok(outer), _))) => within(outer, &patterns),
+            // More paths may be rejected, but never allowed.
+            (Ok(_), Some((Err(why), _))) if !access::is_closed(directive.children()) => Err(why.clone()),
             (patterns, _) => patterns,
         };
         // A directory of another site.
         if patterns.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
-        let rank = match (kind, is_expression) {
-            ("directory", false) => (0, text.trim_end_matches('/').len()),
-            ("directory", true) => (1, 0),
-            ("files", _) => (2, 0),
+        let rank = match (kind, is_expression, around) {
+            ("directory", false, None) => (0, text.trim_end_matches('/').matches('/').count()),
+            ("directory", true, None) => (1, 0),
+            // Files of a directory come after those of all directories, in the order of their directories.
+            (_, _, Some((_, (0, depth)))) => (2, 1 + depth),
+            (_, _, Some(_)) => (2, usize::MAX),
+            ("files", ..) => (2, 0),
             _ => (3, 0),
         };
-        let rank = if outer.is_some() { (rank.0.max(2), 0) } else { rank };
         let base = match (kind, patterns.as_deref()) {
             ("directory", Ok([ForeignPattern::Prefix(prefix), ..])) => Some(prefix.trim_end_matches('/').to_owned()),
             _ => None,
         };
         if kind == "directory" {
-            collect(directive.children(), patterns.as_deref().ok(), mounts, sections);
+            let patterns = patterns.as_ref().map(Vec::as_slice);
+            collect(directive.children(), Some((patterns, rank)), mounts, sections);
         }
         sections.push(ApacheSection { patterns, directive, block: directive.children(), rank, base });
     }

@@ -294,9 +294,37 @@ fn rules_of_directories_are_read() {
     // A file that cannot be read closes its directory.
     std::fs::write(root.join("private/.htaccess"), "<Files a>").unwrap();
     assert_eq!(denied(&site("All", root).0), ["deny all path=\"/private/*\""]);
-    // The whole site.
-    std::fs::write(root.join(".htaccess"), "Require all denied").unwrap();
-    assert!(site("All", root).0.contains(&"deny all".to_owned()));
+    // The whole site: the first match counts, so that access for all of the section around must not come before.
+    for (rules, expect) in [
+        ("Require all denied", "deny all"),
+        ("Require ip 192.0.2.1", "allow \"192.0.2.1\""),
+        ("AuthType Basic\nAuthUserFile /users\nRequire valid-user", "basic-auth \"*\" \"/users\" realm=\"Restricted\""),
+    ] {
+        std::fs::write(root.join(".htaccess"), rules).unwrap();
+        std::fs::write(root.join("private/.htaccess"), "").unwrap();
+        let (lines, _) = site("All", root);
+        let is_rule =
+            |line: &&String| line.starts_with("deny") || line.starts_with("allow") || line.starts_with("basic");
+        assert_eq!(lines.iter().find(is_rule).map(String::as_str), Some(expect), "{lines:#?}");
+    }
+    // A directory that has a section and a file.
+    std::fs::write(root.join(".htaccess"), "").unwrap();
+    std::fs::write(root.join("private/.htaccess"), "Require all denied").unwrap();
+    let shown = root.display();
+    let text = format!(
+        "DocumentRoot {shown}\n<Directory {shown}/private>\nRequire all granted\n</Directory>\n\
+         <Directory {shown}>\nAllowOverride All\nRequire all granted\n</Directory>"
+    );
+    let (lines, _) = translated(&text, None);
+    let at = |text: &str| lines.iter().position(|line| line == text);
+    assert!(at("deny all path=\"/private/*\"").is_some(), "{lines:#?}");
+    assert!(at("allow all path=\"/private/*\"").is_none(), "{lines:#?}");
+    // Files of directories come after those of the site.
+    let text = "<Directory /srv>\n<Files a>\nRequire all denied\n</Files>\n</Directory>\n\
+                <Files a>\nRequire all granted\n</Files>";
+    let (lines, _) = translated(&format!("DocumentRoot /srv\n{text}"), None);
+    assert!(lines.iter().any(|line| line.starts_with("deny all path=")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.starts_with("allow all")), "{lines:#?}");
 }
 
 /// Rules below a `.htaccess` file were ignored, which was more open.
