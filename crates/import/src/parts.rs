@@ -74,9 +74,11 @@ impl SiteParts {
         for name in &self.names {
             node = node.text(name);
         }
-        // A rule without a path rejects all requests: others of its kind need no line.
-        if let Some(all) = self.closed.iter().find(|node| !node.has_properties()).cloned() {
-            self.closed = vec![all];
+        // A rejection without a path is for all requests: others need no line. Lines of `internal` stay.
+        let is_rejection = |node: &KdlNode| node.name() == "deny";
+        if let Some(all) = self.closed.iter().find(|node| is_rejection(node) && !node.has_properties()).cloned() {
+            self.closed.retain(|node| !is_rejection(node));
+            self.closed.insert(0, all);
         }
         self.closed.dedup();
         let has_root = self.files.iter().any(|node| node.name() == "root");

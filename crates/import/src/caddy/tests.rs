@@ -209,3 +209,16 @@ fn sites_listen_where_they_are_bound() {
         ["listen \"10.0.0.1:80\"", "listen \"10.0.0.1:443\" tls=on"]
     );
 }
+
+/// Issue 23: `closed` has lines of `internal`, which have no properties either.
+#[test]
+fn rejections_stay_beside_internal_paths() {
+    let text = "example.com {\n @e expression path('/admin/*')\n respond @e 403\n handle /data/* {\n  rewrite * /a.txt\n  \
+                file_server\n }\n file_server\n}";
+    let (found, _) = translated(text);
+    assert!(found.contains("    deny all\n") && found.contains("internal "), "{found}");
+    let text = "example.com {\n handle /data/* {\n  rewrite * /a/f.txt\n  file_server\n }\n handle /x/* {\n  rewrite * \
+                /b{uri}\n  file_server\n }\n}";
+    let (found, _) = translated(text);
+    assert_eq!(found.matches("internal ").count(), 2, "{found}");
+}
