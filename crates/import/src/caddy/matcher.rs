@@ -21,6 +21,12 @@ pub(super) struct Matcher {
     pub(super) is_missing: bool,
     /// True if no request matches.
     pub(super) never: bool,
+    /// True if it has parts, also those that all requests of the site fulfil.
+    has_parts: bool,
+    /// True if the paths are those of `path_regexp`.
+    is_expression: bool,
+    /// True if one of the hosts fits, if there are any.
+    hosts: Option<bool>,
 }
 
 /// Knowledge about requests of a site while its matchers are read.
@@ -39,7 +45,7 @@ impl MatcherScope<'_> {
             return Ok((Matcher::default(), rest));
         }
         if first.starts_with('/') {
-            return Ok((Matcher { paths: Some(vec![path(first)]), ..Matcher::default() }, rest));
+            return Ok((Matcher { paths: Some(vec![path_of_matcher(first)?]), ..Matcher::default() }, rest));
         }
         match first.strip_prefix('@') {
             Some(name) => Ok((self.named(name)?, rest)),
@@ -51,24 +57,40 @@ impl MatcherScope<'_> {
     pub(super) fn named(&self, name: &str) -> Result<Matcher, String> {
         let Some(directive) = self.named.get(name) else { return Err(format!("there is no matcher `@{name}`")) };
         let mut matcher = Matcher::default();
-        if let Some((name, values)) = directive.arguments.split_first() {
-            self.add(&mut matcher, name, values, &[])?;
+        match directive.arguments.split_first() {
+            Some((name, values)) => self.add(&mut matcher, name, values, directive.children())?,
+            None => {
+                for child in directive.children() {
+                    self.add(&mut matcher, &child.name, &child.arguments, child.children())?;
+                }
+            }
         }
-        for child in directive.children() {
-            self.add(&mut matcher, &child.name, &child.arguments, child.children())?;
-        }
-        Ok(matcher)
+        Ok(matcher.finished())
     }
 
     fn add(&self, matcher: &mut Matcher, name: &str, values: &[String], block: &[Directive]) -> Result<(), String> {
+        matcher.has_parts = true;
+        if name != "not" && !block.is_empty() {
+            return Err(format!("the block of the matcher `{name}` has no counterpart"));
+        }
         match name {
-            "path" => matcher.paths.get_or_insert_default().extend(values.iter().map(|value| path(value))),
+            "path" => {
+                let paths = values.iter().map(|value| path_of_matcher(value)).collect::<Result<Vec<_>, _>>()?;
+                if std::mem::take(&mut matcher.is_expression) {
+                    let expression = matcher.paths.take().unwrap_or_default();
+                    matcher.push("path", any_path(&expression));
+                }
+                matcher.paths.get_or_insert_default().extend(paths);
+            }
             "path_regexp" => {
                 let Some(text) = values.last() else { return Err("it needs an expression".to_owned()) };
                 let pattern = ForeignPattern::Expression(expression(text)?);
                 match &matcher.paths {
                     // Groups of the expression are known only in the pattern.
-                    None => matcher.paths = Some(vec![pattern]),
+                    None => {
+                        matcher.paths = Some(vec![pattern]);
+                        matcher.is_expression = true;
+                    }
                     Some(_) => matcher.push("path", path_condition(&pattern)),
                 }
             }
@@ -76,7 +98,10 @@ impl MatcherScope<'_> {
                 let Some(host) = self.host else {
                     return Err("`host` can be decided only for a site with known names".to_owned());
                 };
-                matcher.never |= !values.iter().any(|value| fits_host(value, host));
+                if values.iter().any(|value| value.contains('{')) {
+                    return Err("a host must be fixed".to_owned());
+                }
+                *matcher.hosts.get_or_insert_default() |= values.iter().any(|value| fits_host(value, host));
             }
             "protocol" => match values.first().map(String::as_str) {
                 Some("https") => matcher.never |= !self.has_tls,
@@ -113,23 +138,25 @@ impl MatcherScope<'_> {
                 let mut inner = Matcher::default();
                 match values.split_first() {
                     Some((name, values)) => self.add_inner(&mut inner, name, values, block)?,
+                    None if block.is_empty() => return Err("`not` needs a matcher".to_owned()),
                     None => {
                         for child in block {
                             self.add_inner(&mut inner, &child.name, &child.arguments, child.children())?;
                         }
                     }
                 }
-                matcher.is_missing |= inner.is_missing;
-                if inner.never || (inner.is_missing && inner.condition().is_none()) {
+                let inner = inner.finished();
+                if inner.never {
                     return Ok(());
                 }
-                match inner.condition() {
-                    Some(condition) if !inner.is_missing => {
+                match (inner.condition(), inner.is_missing) {
+                    (Some(condition), false) => {
                         let key = format!("not {}", matcher.conditions.len());
                         matcher.push(&key, format!("not ({condition})"));
                     }
-                    Some(_) => return Err("files cannot be one condition of several".to_owned()),
-                    None => matcher.never = true,
+                    (Some(_), true) => return Err("files cannot be one condition of several".to_owned()),
+                    (None, true) => matcher.is_missing = true,
+                    (None, false) => matcher.never = true,
                 }
             }
             "file" => return Err("files cannot be a condition, except of `try_files`".to_owned()),
@@ -150,11 +177,22 @@ impl MatcherScope<'_> {
             matcher.is_missing = true;
             return Ok(());
         }
-        self.add(matcher, name, values, block)
+        let was_missing = matcher.is_missing;
+        self.add(matcher, name, values, block)?;
+        match matcher.is_missing && !was_missing {
+            true => Err("files cannot be a condition, except of `try_files`".to_owned()),
+            false => Ok(()),
+        }
     }
 }
 
 impl Matcher {
+    /// The matcher after its last part: several lines with hosts are alternatives.
+    fn finished(mut self) -> Self {
+        self.never |= self.hosts == Some(false);
+        self
+    }
+
     fn push(&mut self, key: &str, condition: String) {
         self.conditions.push((key.to_owned(), condition));
     }
@@ -231,6 +269,18 @@ pub(super) fn of_fixed(parts: &[&ForeignPattern], pattern: ForeignPattern) -> Fo
     }
 }
 
+/// A path that a matcher names.
+///
+/// # Errors
+///
+/// The reason why it cannot be compared here.
+fn path_of_matcher(text: &str) -> Result<ForeignPattern, String> {
+    if text.contains(['{', '%', '[', '\\']) || text.contains("//") || (text.contains('?') && text.contains('*')) {
+        return Err(format!("the path `{text}` has no counterpart: braces, classes and escapes cannot be compared"));
+    }
+    Ok(path(text))
+}
+
 /// A path matcher of Caddy, in lower case: [`routed`] ignores case.
 pub(super) fn path(text: &str) -> ForeignPattern {
     let text = text.to_ascii_lowercase();
@@ -275,10 +325,11 @@ fn query(text: &str) -> Result<(String, String), String> {
 
 /// Key and condition of a header field.
 fn header(values: &[String]) -> Result<(String, String), String> {
+    let key = |name: &str| format!("header {}", name.to_ascii_lowercase());
     match values {
         [name] => Ok(match name.strip_prefix('!') {
-            Some(name) => (format!("header {name}"), format!("not request.header.{name}")),
-            None => (format!("header {name}"), format!("request.header.{name}")),
+            Some(name) => (key(name), format!("not request.header.{name}")),
+            None => (key(name), format!("request.header.{name}")),
         }),
         [name, value] if !value.contains('{') => {
             let middle = quoted(value.trim_matches('*'));
@@ -290,7 +341,7 @@ fn header(values: &[String]) -> Result<(String, String), String> {
                 (true, false) => format!("{variable} ends-with {middle}"),
                 (false, true) => format!("{variable} starts-with {middle}"),
             };
-            Ok((format!("header {name}"), condition))
+            Ok((key(name), condition))
         }
         _ => Err("this condition on a header field has no counterpart".to_owned()),
     }

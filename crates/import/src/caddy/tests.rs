@@ -222,3 +222,30 @@ fn rejections_stay_beside_internal_paths() {
     let (found, _) = translated(text);
     assert_eq!(found.matches("internal ").count(), 2, "{found}");
 }
+
+/// Issue 23: the block of an inline `not`, and `path` after `path_regexp`, were lost.
+#[test]
+fn parts_of_matchers_are_not_lost() {
+    let end = "respond @x 403\nreverse_proxy a:80";
+    let deny = |when: &str| format!("deny all when=\"{when}\"\nforward \"http://a:80\"");
+    check(
+        &format!("@x not {{\n path /a/*\n method GET\n}}\n{end}"),
+        &deny("not (path matches '(?i)^/a/' and method in ('GET'))"),
+    );
+    check(&format!("@x not {{\n not path /1\n}}\n{end}"), &deny("not (not (path == '/1'))"));
+    check(&format!("@x not\n{end}"), "deny all\nforward \"http://a:80\"");
+    check(&format!("@x not {{\n not file\n}}\n{end}"), "deny all\nforward \"http://a:80\"");
+    check(&format!("@x path /a {{\n method GET\n}}\n{end}"), "deny all\nforward \"http://a:80\"");
+    for parts in ["path_regexp ^/1/\n path /1/*", "path /1/*\n path_regexp ^/1/"] {
+        let expect = "deny all path=\"~(?i)^/1/\" when=\"path matches '^/1/'\"\nforward \"http://a:80\"";
+        check(&format!("@x {{\n {parts}\n}}\n{end}"), expect);
+    }
+    check(
+        &format!("@x {{\n header X-A a\n header x-a b\n}}\n{end}"),
+        &deny("(request.header.X-A == 'a' or request.header.x-a == 'b')"),
+    );
+    check(&format!("@x {{\n host a.com\n host example.com\n}}\n{end}"), "respond \"*\" 403");
+    for path in ["/{env.A}/*", "/a%2fb", "/[ab]", "/a//b", "/?/*"] {
+        check(&format!("@x path {path}\n{end}"), "deny all\nforward \"http://a:80\"");
+    }
+}
