@@ -19,6 +19,7 @@ pub(super) fn translate(
     scope: &mut Scope,
     notes: &mut Notes,
 ) {
+    scope.is_rewritten |= matches!(directive.name.as_str(), "rewrite" | "uri" | "try_files");
     match directive.name.as_str() {
         "root" => root(site, directive, values, reach, scope, notes),
         "header" => header(site, directive, values, reach, scope, notes),
@@ -256,7 +257,10 @@ pub(super) fn respond(
         return false;
     }
     let is_conditional = reach.tests != scope.tests;
-    if is_conditional && status >= 400 {
+    // The file that `try_files` shows in place of a missing one.
+    let fallback = scope.tries.fallback.as_deref().map(str::to_ascii_lowercase);
+    let has_fallback = fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
+    if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
         let tests = reach.tests_of_rule(scope);
         let paths = site.parts.protected(&reach.paths);
@@ -266,13 +270,14 @@ pub(super) fn respond(
         }));
         return false;
     }
-    // Scripts to which other paths lead, later in Caddy's order, are not rejected.
+    // Scripts to which other paths lead, later in Caddy's order, are not rejected. Paths that were rewritten before are.
     if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && scope.paths.is_none() {
         let paths = site.parts.protected(&reach.paths);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_path(KdlNode::new("deny").word("all"), pattern);
             let node = if status == 403 { node } else { node.word_property("status", status) };
-            with_tests(node.word_property("internal", "on"), &reach.tests)
+            let node = if scope.is_rewritten { node } else { node.word_property("internal", "on") };
+            with_tests(node, &reach.tests)
         }));
         return false;
     }

@@ -53,6 +53,8 @@ pub(super) struct Scope {
     /// Roots of parts.
     pub(super) roots: Vec<(Vec<ForeignPattern>, String)>,
     pub(super) tries: CaddyTries,
+    /// True if a directive before may have changed the path.
+    pub(super) is_rewritten: bool,
     named: HashMap<String, Directive>,
     depth: usize,
 }
@@ -314,6 +316,7 @@ impl CaddySiteParts<'_, '_> {
         }
         let is_route = directive.name == "route";
         let is_total = self.handle_block(directive.children(), is_route, reach, &inside, notes);
+        scope.is_rewritten |= !is_total && (directive.name == "handle_path" || rewrites(directive.children()));
         let is_for_all = reach.paths.is_empty() && reach.tests == scope.tests;
         let condition = reach.condition(scope);
         if is_route {
@@ -429,6 +432,12 @@ impl CaddySiteParts<'_, '_> {
         let is_whole = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
         is_whole && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
     }
+}
+
+/// Returns `true` if a block changes the path of requests that it leaves to later directives.
+fn rewrites(block: &[Directive]) -> bool {
+    let is_rewrite = |child: &Directive| matches!(child.name.as_str(), "rewrite" | "uri" | "try_files" | "handle_path");
+    block.iter().any(|child| is_rewrite(child) || rewrites(child.children()))
 }
 
 /// A directive, or the shorter one that it is written out of.

@@ -249,3 +249,19 @@ fn parts_of_matchers_are_not_lost() {
         check(&format!("@x path {path}\n{end}"), "deny all\nforward \"http://a:80\"");
     }
 }
+
+/// Issue 23: `error` and `respond` come after `rewrite` and `try_files`, and hold for what these lead to.
+#[test]
+fn rewritten_paths_are_rejected() {
+    let deny = |text: &str| {
+        let (found, _) = translated(&format!("example.com {{\n{text}\n file_server\n}}"));
+        found.lines().map(str::trim).filter(|line| line.starts_with("deny")).collect::<Vec<_>>().join("|")
+    };
+    let path = "path=\"~(?i)^/a/\"";
+    assert_eq!(deny("error /a/* 403"), format!("deny all {path} internal=on"));
+    assert_eq!(deny("rewrite /b /a/c\n error /a/* 403"), format!("deny all {path}"));
+    assert_eq!(deny("handle /d {\n rewrite /b /a/c\n}\n error /a/* 403"), format!("deny all {path}"));
+    for name in ["error", "respond"] {
+        assert_eq!(deny(&format!("try_files {{path}} /a/c\n {name} /a/* 404")), format!("deny all {path} status=404"));
+    }
+}
