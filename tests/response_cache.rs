@@ -82,6 +82,8 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
             "/cookie" => "Cache-Control: max-age=100\r\nSet-Cookie: session=secret\r\n",
             "/old" => "Cache-Control: max-age=100\r\nAge: 40\r\n",
             "/silent" => "",
+            "/zero" => "Cache-Control: public, max-age=0\r\n",
+            "/expired" => "Expires: Thu, 01 Jan 1970 00:00:00 GMT\r\n",
             _ => "Cache-Control: max-age=100\r\nETag: \"e\"\r\n",
         };
         let content = format!("{count:04}") + if path.starts_with("/large") { &LARGE } else { "" };
@@ -406,15 +408,24 @@ fn a_stale_answer_is_served_while_it_is_fetched_anew() {
     }
 }
 
-/// A page without a lifetime may be one client's own: no option may send it to another.
+/// A page without a lifetime, or with one of 0, may be one client's own: no option and no other client may have it sent to
+/// another.
 #[test]
-fn answers_without_a_lifetime_are_never_stale() {
+fn answers_that_were_never_fresh_are_never_stale() {
     let origin = CountingOrigin::start();
     let server = front(&origin, "stale-while-revalidate \"1m\"\n stale-if-error \"1d\"", "");
-    check(&ask(&server, "GET", "/silent"), "0001");
-    check(&ask(&server, "GET", "/silent"), "0002");
+    for (path, expect) in [("/silent", ["0001", "0002"]), ("/zero", ["0003", "0004"]), ("/expired", ["0005", "0006"])] {
+        check(&ask(&server, "GET", path), expect[0]);
+        check(&ask(&server, "GET", path), expect[1]);
+    }
+    let lenient = |path| ask_with(&server, &format!("GET {path}"), "Cache-Control: max-stale, stale-if-error=100\n");
+    check(&lenient("/zero"), "0007");
+    check(&ask(&server, "GET", "/stale"), "0008");
     origin.go_down();
-    assert!(ask(&server, "GET", "/silent").starts_with("HTTP/1.1 502"));
+    for path in ["/silent", "/zero", "/expired", "/stale"] {
+        assert!(ask(&server, "GET", path).starts_with("HTTP/1.1 502"), "{path}");
+        assert!(lenient(path).starts_with("HTTP/1.1 502"), "{path}");
+    }
 }
 
 #[test]

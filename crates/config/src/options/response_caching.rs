@@ -70,8 +70,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("time", AGE)],
         default: r#"stale-while-revalidate "0s""#,
         doc: "Time for which a stale response is served while one request fetches a new one. The response's own \
-              `Cache-Control` takes precedence. It applies only to responses with a lifetime: their own, or one by \
-              `default-age` or `heuristic`.",
+              `Cache-Control` takes precedence. It applies only to responses with a lifetime above 0: their own, or one \
+              by `default-age` or `heuristic`.",
         example: r#"stale-while-revalidate "1m""#,
         known_as: KnownAs {
             nginx: &["proxy_cache_background_update", "fastcgi_cache_background_update"],
@@ -88,7 +88,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"stale-if-error "0s""#,
         doc: "Time for which a stale response is served if the upstream cannot be reached, or answers 500, 502, 503 \
               or 504. The response's own `Cache-Control` takes precedence. It applies only to responses with a \
-              lifetime: their own, or one by `default-age` or `heuristic`.",
+              lifetime above 0: their own, or one by `default-age` or `heuristic`.",
         example: r#"stale-if-error "1d""#,
         known_as: KnownAs {
             nginx: &["proxy_cache_use_stale", "fastcgi_cache_use_stale"],

@@ -82,19 +82,23 @@ pub fn storage(
         let supposed = Freshness::heuristic_seconds(fields, directives, status, reception);
         supposed.filter(|_| defaults.heuristic)
     });
-    // A response that was never fresh may be one client's own: only the response itself permits to serve it stale.
-    let of_defaults = |seconds: u32| if lifetime_seconds.is_some() { seconds } else { 0 };
+    let lifetime_seconds = lifetime_seconds.unwrap_or(0);
+    let own_windows = (directives.stale_while_revalidate, directives.stale_if_error);
+    // A response that is never fresh, such as one with `max-age=0`, may be one client's own. Neither the defaults nor another
+    // client may permit to serve it stale, only the response itself.
+    let is_never_stale = lifetime_seconds == 0 && own_windows == (None, None);
+    let of_defaults = |seconds: u32| if lifetime_seconds > 0 { seconds } else { 0 };
     let windows = (
-        directives.stale_while_revalidate.unwrap_or(of_defaults(defaults.stale_while_revalidate_seconds)),
-        directives.stale_if_error.unwrap_or(of_defaults(defaults.stale_if_error_seconds)),
+        own_windows.0.unwrap_or(of_defaults(defaults.stale_while_revalidate_seconds)),
+        own_windows.1.unwrap_or(of_defaults(defaults.stale_if_error_seconds)),
     );
     let stored = StoredResponseMeta {
         born_ms: now_ms as i64 - freshness.initial_age_ms as i64,
-        lifetime_seconds: lifetime_seconds.unwrap_or(0),
+        lifetime_seconds,
         stale_while_revalidate_seconds: windows.0,
         stale_if_error_seconds: windows.1,
         is_no_cache: directives.no_cache,
-        forbids_stale: directives.forbids_stale(),
+        forbids_stale: directives.forbids_stale() || is_never_stale,
     };
     if stored.remaining_ms(now_ms) > 0 || has_validator(fields) || stored.is_usable_stale(now_ms) {
         return Ok(stored);
@@ -283,8 +287,18 @@ mod tests {
         // Pages of clients often state nothing.
         let unstated = |lines| decide((Method::Get, &[]), (200, lines), defaults);
         assert_eq!(unstated(&[]), Err(UncacheableReason::Useless));
-        let validated = unstated(&[TAG]).unwrap();
-        assert_eq!((validated.stale_while_revalidate_seconds, validated.stale_if_error_seconds), (0, 0));
+        // Neither do those that are never fresh become stale, whatever another client accepts.
+        for value in ["max-age=0", "public, max-age=0", "max-age=-1", "max-age=x", "s-maxage=0"] {
+            let found = unstated(&[("Cache-Control", value)]);
+            assert_eq!(found, Err(UncacheableReason::Useless), "{value}");
+        }
+        for lines in [&[TAG][..], &[TAG, ("Cache-Control", "max-age=0")], &[TAG, ("Expires", "0")]] {
+            let validated = unstated(lines).unwrap();
+            let windows = (validated.stale_while_revalidate_seconds, validated.stale_if_error_seconds);
+            assert_eq!((windows, validated.forbids_stale), ((0, 0), true), "{lines:?}");
+        }
+        let own = unstated(&[("Cache-Control", "max-age=0, stale-if-error=9")]).unwrap();
+        assert_eq!((own.stale_while_revalidate_seconds, own.stale_if_error_seconds, own.forbids_stale), (0, 9, false));
         assert_eq!((expect.age_seconds(NOW_MS), expect.age_seconds(NOW_MS + 1_999)), (3, 4));
         assert_eq!((expect.remaining_ms(NOW_MS), expect.remaining_ms(NOW_MS + 2_500)), (2_000, -500));
         assert_eq!(expect.age_ms(0), 0, "never negative");
