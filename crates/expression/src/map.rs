@@ -21,6 +21,8 @@ const REGEXES_MAX: usize = 1_000;
 pub struct Map {
     name: String,
     input: Value,
+    /// True if texts, starts and ends fit in any letter case of ASCII. Then the tables have them in lower case.
+    ignores_case: bool,
     cases: Vec<(MapPattern, Value)>,
     default: Value,
     exact: HashMap<Box<[u8]>, usize>,
@@ -79,14 +81,21 @@ impl MapBuilder {
         Self(Map { name: name.into(), input, ..Map::default() })
     }
 
+    /// Lets exact texts, starts and ends fit in any letter case of ASCII. Must be called before the first case.
+    pub fn ignore_case(&mut self) {
+        self.0.ignores_case = true;
+    }
+
     /// Adds a case; `false` if the map has it already, or has too many.
     pub fn case(&mut self, pattern: MapPattern, value: Value) -> bool {
         let map = &mut self.0;
         let index = map.cases.len();
+        let ignores_case = map.ignores_case;
+        let key = |text: &[u8]| if ignores_case { text.to_ascii_lowercase() } else { text.to_vec() };
         let is_new = match &pattern {
-            MapPattern::Exact(text) => map.exact.insert(text.as_slice().into(), index).is_none(),
-            MapPattern::Prefix(text) => map.prefixes.add(text, index),
-            MapPattern::Suffix(text) => map.suffixes.add(text, index),
+            MapPattern::Exact(text) => map.exact.insert(key(text).into(), index).is_none(),
+            MapPattern::Prefix(text) => map.prefixes.add(key(text), index),
+            MapPattern::Suffix(text) => map.suffixes.add(key(text), index),
             MapPattern::Regex(regex) => {
                 let is_new = map.regexes.iter().all(|(other, _)| other != regex);
                 map.regexes.push((regex.clone(), index));
@@ -109,7 +118,7 @@ impl MapBuilder {
 }
 
 impl Affixes {
-    fn add(&mut self, text: &[u8], index: usize) -> bool {
+    fn add(&mut self, text: Vec<u8>, index: usize) -> bool {
         if let Err(at) = self.lengths.binary_search_by(|length| text.len().cmp(length)) {
             self.lengths.insert(at, text.len());
         }
@@ -152,9 +161,12 @@ impl Map {
     /// expression that matches.
     pub(crate) fn read<'a>(&'a self, fields: &'a dyn FactSource) -> Result<Cow<'a, [u8]>, Unknown> {
         let input = self.input.read(fields, None)?;
-        let found = self.exact.get(&*input).copied();
-        let found = found.or_else(|| self.prefixes.find(&input, |text, length| &text[..length]));
-        let found = found.or_else(|| self.suffixes.find(&input, |text, length| &text[text.len() - length..]));
+        let has_other_case = self.ignores_case && input.iter().any(u8::is_ascii_uppercase);
+        let lower = has_other_case.then(|| input.to_ascii_lowercase());
+        let text = lower.as_deref().unwrap_or(&input);
+        let found = self.exact.get(text).copied();
+        let found = found.or_else(|| self.prefixes.find(text, |text, length| &text[..length]));
+        let found = found.or_else(|| self.suffixes.find(text, |text, length| &text[text.len() - length..]));
         if let Some(index) = found {
             return self.cases[index].1.read(fields, None);
         }
@@ -170,8 +182,8 @@ impl Map {
     }
 
     /// Content apart from that of other maps.
-    fn content(&self) -> (&str, &Value, &[(MapPattern, Value)], &Value) {
-        (&self.name, &self.input, &self.cases, &self.default)
+    fn content(&self) -> (&str, &Value, bool, &[(MapPattern, Value)], &Value) {
+        (&self.name, &self.input, self.ignores_case, &self.cases, &self.default)
     }
 }
 

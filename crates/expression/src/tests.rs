@@ -330,3 +330,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn maps_may_ignore_letter_case() {
+    let mut builder = MapBuilder::new("kind", parse_value("{path}", Place::Guard).unwrap());
+    builder.ignore_case();
+    let mut add = |pattern| builder.case(pattern, parse_value("{path}!", Place::Guard).unwrap());
+    assert!(add(MapPattern::Exact(b"/Old".to_vec())) && add(MapPattern::Prefix(b"/A/".to_vec())));
+    assert!(add(MapPattern::Suffix(b".PHP".to_vec())) && add(MapPattern::Regex(Regex::new("^/r").unwrap())));
+    assert!(!add(MapPattern::Exact(b"/oLD".to_vec())), "it is there already");
+    builder.default(parse_value("none", Place::Guard).unwrap());
+    let map = builder.build();
+    let value = parse_value("{map.kind}", Place::Guard).unwrap();
+    assert_eq!(bind(&[map], value.references().collect::<Vec<_>>().iter()), []);
+    for path in ["/old", "/OLD", "/a/B", "/A/", "/x.php", "/X.Php", "/r1"] {
+        let found = value.read(&Facts::new(&[("path", path)]), None).unwrap().into_owned();
+        assert_eq!(String::from_utf8(found).unwrap(), format!("{path}!"));
+    }
+    for path in ["/R1", "/older", "/b/a/"] {
+        assert_eq!(*value.read(&Facts::new(&[("path", path)]), None).unwrap(), b"none"[..], "{path}");
+    }
+}

@@ -1,4 +1,4 @@
-use super::{KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, one};
+use super::{FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, one};
 use expression::{MapPattern, Place, Value};
 
 /// Cases of a map that is being read.
@@ -6,6 +6,7 @@ use expression::{MapPattern, Place, Value};
 pub(crate) struct MapDraft {
     pub(crate) cases: Vec<(MapPattern, Value)>,
     pub(crate) default: Value,
+    pub(crate) ignores_case: bool,
 }
 
 /// Introduction to the options of maps in the reference, and to the expression language.
@@ -112,7 +113,7 @@ pub(super) static MAP: &[OptionDefinition] = &[
         repeatable: true,
         doc: "The value for texts that fit the pattern. An exact text counts first, then the longest start (`\"/a/*\"`), \
               then the longest end (`\"*.css\"`), then the first regular expression (`\"~EXPRESSION\"`) that matches. \
-              Patterns mind letter case; write `\"~(?i)…\"` to ignore it.",
+              Patterns mind letter case; `ignore-case`, or `\"~(?i)…\"` for an expression, ignores it.",
         example: r#"case "b.example.com" "app3""#,
         set: OptionSetter::Map(|map, values| {
             let (pattern, value) = (values.map_pattern("pattern"), values.expression("value"));
@@ -126,6 +127,16 @@ pub(super) static MAP: &[OptionDefinition] = &[
         doc: "The value for all other texts; by default it is empty.",
         example: r#"default "other""#,
         set: OptionSetter::Map(|map, values| map.default = values.expression("value").unwrap_or_default()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "ignore-case",
+        parameters: FLAG,
+        default: "ignore-case off",
+        doc: "Ignores the letter case of ASCII in exact texts, starts and ends, as maps of nginx do. Regular expressions \
+              are as they are written.",
+        example: "ignore-case on",
+        set: OptionSetter::Map(|map, values| map.ignores_case = values.on()),
         ..OPTION
     },
 ];

@@ -45,10 +45,20 @@ impl ExpressionsDraft {
         let name = setting.values.text("name").unwrap_or_default();
         let mut builder = MapBuilder::new(&name, setting.values.expression("value").unwrap_or_default());
         let mut reader = ConfigReader { source: source.clone(), diagnostics };
-        for inner in setting.children.map(|document| reader.read(document, OptionContext::Map)).unwrap_or_default() {
-            let OptionSetter::Map(set) = inner.option.set else { continue };
+        let settings = setting.children.map(|document| reader.read(document, OptionContext::Map)).unwrap_or_default();
+        let read = |inner: &Setting<'_>| {
             let mut draft = MapDraft::default();
-            set(&mut draft, &inner.values);
+            if let OptionSetter::Map(set) = inner.option.set {
+                set(&mut draft, &inner.values);
+            }
+            draft
+        };
+        // The cases depend on it, whatever the order.
+        if settings.iter().any(|inner| read(inner).ignores_case) {
+            builder.ignore_case();
+        }
+        for inner in settings {
+            let draft = read(&inner);
             for (pattern, value) in draft.cases {
                 if !builder.case(pattern, value) {
                     let message = "this case is there already, or the map has more than 1,000 regular expressions";

@@ -279,8 +279,14 @@ impl Maps {
             }
         }
         // nginx looks for a literal text first, whatever the order.
+        // Literal texts ignore letter case in nginx.
+        let has_case = |pattern: &str| !pattern.starts_with('~') && pattern.bytes().any(|it| it.is_ascii_alphabetic());
+        let ignores_case = cases.iter().any(|case: &KdlNode| has_case(case.first_value()));
         cases.extend(expressions);
         cases.extend(default);
+        if ignores_case {
+            cases.insert(0, KdlNode::new("ignore-case").word("on"));
+        }
         Ok(KdlNode::with("map", name).text(values::of_map(source)?).required_block(cases))
     }
 
@@ -330,15 +336,14 @@ fn map_expression(text: &str, ignores_case: bool) -> Result<String, String> {
     Ok(format!("~{}", expression(text, ignores_case)?))
 }
 
-/// The pattern of a literal text. nginx ignores letter case there.
+/// The pattern of a literal text.
 fn literal(text: &str, has_host_names: bool) -> Result<String, String> {
     let text = text.strip_prefix('\\').unwrap_or(text);
     if has_host_names && (text.starts_with(['*', '.']) || text.ends_with('*')) {
         return Err("host names with `*` have no counterpart in a map".to_owned());
     }
-    let has_case = text.chars().any(|letter| letter.is_ascii_alphabetic());
-    let is_special = text.starts_with(['*', '~', '/']) || text.ends_with('*');
-    Ok(if has_case || is_special { format!("~(?i)^{}$", regex::escape(text)) } else { text.to_owned() })
+    let is_special = text.starts_with(['*', '~']) || text.ends_with('*');
+    Ok(if is_special { format!("~(?i)^{}$", regex::escape(text)) } else { text.to_owned() })
 }
 
 #[cfg(test)]
@@ -389,7 +394,7 @@ mod tests {
         let (_, maps) = of("map $host $a { ~^b c; D d; 1 e; } root $a;");
         assert_eq!(
             maps,
-            "map \"a\" \"{host}\" {\n    case \"~(?i)^D$\" \"d\"\n    case \"1\" \"e\"\n    case \"~^b\" \"c\"\n}\n"
+            "map \"a\" \"{host}\" {\n    ignore-case on\n    case \"D\" \"d\"\n    case \"1\" \"e\"\n    case \"~^b\" \"c\"\n}\n"
         );
     }
 }
