@@ -10,6 +10,9 @@ use super::values::{self, Within};
 use super::{Chain, auth_request, forward};
 use crate::kdl::KdlNode;
 
+/// Condition for fields about freshness: errors must not be kept as long. nginx sends no field without `always` there.
+pub(super) const OF_SUCCESS: &str = "status < 400";
+
 /// Fields that a location, the server or all servers state.
 struct StatedFields<'f, 'a> {
     /// `None` for all paths.
@@ -22,6 +25,12 @@ impl<'a> StatedFields<'_, 'a> {
     fn values(&self, name: &str) -> Vec<&'a str> {
         let own = self.fields.iter().filter(|field| field.first().eq_ignore_ascii_case(name));
         own.map(|field| field.argument(1)).collect()
+    }
+
+    /// True if errors have the field, too.
+    fn is_always(&self, name: &str) -> bool {
+        let mut own = self.fields.iter().filter(|field| field.first().eq_ignore_ascii_case(name));
+        own.any(|field| field.argument(2) == "always")
     }
 
     fn overlaps(&self, location: &LocationMatch) -> bool {
@@ -69,8 +78,10 @@ pub(super) fn of_locations(locations: &[ServerLocation<'_>], server: Chain<'_>) 
             let has_age = is_forwarded
                 && name.eq_ignore_ascii_case("cache-control")
                 && chain.last("expires").is_some_and(|expires| expires.first() != "off");
+            let is_of_success = is_forwarded && name.eq_ignore_ascii_case("cache-control") && !own.is_always(name);
             for (index, value) in values.into_iter().enumerate() {
                 let node = response_header(&level, name, &values::text(value, Within::Field).unwrap_or_default());
+                let node = if is_of_success { node.property("when", OF_SUCCESS) } else { node };
                 nodes.push(if index > 0 || has_age { node.word_property("action", "add") } else { node });
             }
         }
@@ -138,8 +149,8 @@ mod tests {
         let (lines, _) = site("location /a/ { expires 1h; add_header Cache-Control public; proxy_pass http://b:1; }");
         assert!(
             lines.contains(
-                "response-header \"/a/*\" \"Cache-Control\" \"max-age=3600\"\nresponse-header \"/a/*\" \
-                 \"Cache-Control\" \"public\" action=add"
+                "response-header \"/a/*\" \"Cache-Control\" \"max-age=3600\" when=\"status < 400\"\n\
+                 response-header \"/a/*\" \"Cache-Control\" \"public\" when=\"status < 400\" action=add"
             ),
             "{lines}"
         );

@@ -53,6 +53,9 @@ pub(super) fn translate(
             notes.needless(names, "an earlier server of the same address has the name");
         }
     }
+    // nginx only warns of a name that is there twice.
+    let mut seen = BTreeSet::new();
+    site.names.retain(|name| seen.insert(name.to_ascii_lowercase()));
     if chain.all("listen").is_empty() {
         // The default of nginx; a site with names would get certificates.
         site.options.insert(0, KdlNode::new("listen").word("80"));
@@ -522,7 +525,8 @@ mod tests {
 
     #[test]
     fn names_may_end_with_a_star() {
-        let (text, remarks) = translated("server { listen 80; server_name plex.* .b.example; root /srv; }");
+        let (text, remarks) =
+            translated("server { listen 80; server_name plex.* .b.example; server_name B.example; root /srv; }");
         assert!(text.contains("site \"plex.*\" \"b.example\" \"*.b.example\" {"), "{text}");
         assert_eq!(remarks, Vec::<String>::new());
     }

@@ -291,7 +291,8 @@ impl ImportedRules {
                     },
                 };
                 if level.is_forwarded() {
-                    self.fields.push(response_header(level, "Cache-Control", &value));
+                    let node = response_header(level, "Cache-Control", &value);
+                    self.fields.push(node.property("when", added_fields::OF_SUCCESS));
                 } else {
                     self.add_cache_control(&value, level);
                 }
