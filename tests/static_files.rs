@@ -97,7 +97,7 @@ fn encode(path: &str) -> String {
 #[test]
 fn extensions_are_tried_before_an_upstream() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["page.html", "secret.html", "both", "both.html"] {
+    for name in ["page.html", "secret.html", "both", "both.html", "inner.html", "led.html"] {
         let path = directory.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, name).unwrap();
@@ -107,8 +107,8 @@ fn extensions_are_tried_before_an_upstream() {
         Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nup"),
     ]]);
     let server = TestServer::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n extensions \"html\"\n allow all path=\"/page.html\"\n deny all path=\"*.html\"\n \
-         forward \"http://{upstream}\"\n}}\n",
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n extensions \"html\"\n allow all path=\"/page.html\"\n allow all path=\"/led.html\"\n deny all path=\"*.html\"\n \
+         internal \"/inner.html\" \"/led.html\"\n rewrite \"/way\" \"/led\"\n forward \"http://{upstream}\"\n}}\n",
         root = directory.path().display(),
         upstream = upstream.address
     ));
@@ -127,6 +127,10 @@ fn extensions_are_tried_before_an_upstream() {
     // A rule for the file's own path holds.
     let got = client.get("/secret", "");
     assert_eq!((got.status, got.body == b"secret.html"), (403, false));
+    // No extension opens what is internal; a rule of the operator leads there.
+    for (target, status) in [("/inner", 404), ("/led", 404), ("/way", 200)] {
+        assert_eq!(client.get(target, "").status, status, "{target}");
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
               which describes them. A `deny` holds for each path that a request reaches. With `internal=on` it holds \
-              only for the path that the client sent: `fallback`, `rewrite` and scripts still lead to it.",
+              only for the path that the client sent: `fallback`, `index`, `rewrite` and scripts still lead to it.",
         example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
         known_as: KnownAs {
             nginx: &["deny", "limit_except", "geo", "internal"],
@@ -100,8 +100,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         parameters: &[many("path", ValueKind::PathPattern), WHEN],
         repeatable: true,
         doc: "Paths that clients cannot request: they get 404. Only the server itself reaches them, by \
-              `x-accel-redirect`, `x-sendfile`, `error-page`, `fallback`, `rewrite` and local redirects of scripts. No \
-              `allow` and no password opens them.",
+              `x-accel-redirect`, `x-sendfile`, `error-page`, `fallback`, `index`, `rewrite` and local redirects of \
+              scripts. No `allow`, no password and no `extensions` opens them.",
         example: r#"internal "/protected/*""#,
         known_as: KnownAs::NONE.nginx(&["internal"]),
         set: OptionSetter::Rules(|rules, values| {

@@ -311,12 +311,29 @@ impl Rules {
             return None;
         }
         state.sent_elsewhere += 1;
-        let query = passage.seen(routed).query.map(<[u8]>::to_vec);
-        Some(self.enter_target(RewrittenTarget { path, query }, passage, routed))
+        let seen = passage.seen(routed);
+        // The client's path with an extension is another spelling of it.
+        let is_extended = path.strip_prefix(seen.path).is_some_and(|rest| rest.starts_with(b"."));
+        let origin = match is_extended && passage.state().targets.is_empty() {
+            true => PathOrigin::Client,
+            false => PathOrigin::Server,
+        };
+        let query = seen.query.map(<[u8]>::to_vec);
+        Some(self.enter_path(RewrittenTarget { path, query }, origin, passage, routed))
     }
 
     fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
-        match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), false, &passage.visit) {
+        self.enter_path(target, PathOrigin::Server, passage, routed)
+    }
+
+    fn enter_path(
+        &self,
+        target: RewrittenTarget,
+        origin: PathOrigin,
+        passage: &mut Passage,
+        routed: &Routed<'_>,
+    ) -> RuleDecision {
+        match self.guard(routed, &target.path, origin, &passage.guarded(routed), false, &passage.visit) {
             Ok(others) => passage.add_other_paths(others),
             Err(rejection) => return rejection,
         }
