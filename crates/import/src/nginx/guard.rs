@@ -397,8 +397,16 @@ impl<'a> Guard<'a> {
         (scene, has_rejections): (AuthScene<'_, 'a>, bool),
         notes: &mut Notes,
     ) -> Self {
+        // nginx returns before it checks access. A response that may not be translated stays guarded.
+        if block.iter().any(|child| child.name == "return" && !child.text().contains('$')) {
+            return Self { access: Vec::new(), password: None, auth: None, is_any: false, is_passed_on: false };
+        }
         let mut access = chain.all_of(&["allow", "deny"]);
-        let realm = chain.last("auth_basic").map(NginxDirective::first).filter(|realm| *realm != "off");
+        let realm = chain.last("auth_basic").filter(|realm| realm.first() != "off");
+        if let Some(realm) = realm.filter(|realm| realm.first().contains('$')) {
+            notes.left(realm, "a password is always required; `when=` of `basic-auth` can say for which requests");
+        }
+        let realm = realm.map(NginxDirective::first);
         // Without a file, nginx requires no password.
         let password = realm.zip(chain.last("auth_basic_user_file").map(NginxDirective::first));
         let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");

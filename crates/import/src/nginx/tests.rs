@@ -367,6 +367,14 @@ fn guards_are_those_of_the_location_that_has_the_path() {
         r"location ^~ /x/ { alias /d/; } location /x/y/ { return 403; }",
         "respond \"/x/y/*\" 403\nfiles \"/x/*\" root=\"/d\" {\n    strip-prefix \"/x\"\n}\nrespond \"/x/*\" 404",
     );
+    // nginx returns before it checks access. What may not be translated stays guarded.
+    check(
+        "deny all; location = /up { return 200 ok; } location = /go { return 302 https://b/$arg_x; }",
+        "allow all path=\"/up\"\ndeny all\nredirect \"/go\" \"https://b/{query.x}\" status=302\nrespond \"/up\" 200 \"ok\"",
+    );
+    let (_, remarks) =
+        translated("map $host $r { a off; default A; } server { auth_basic $r; auth_basic_user_file /u; root /srv; }");
+    assert!(remarks.iter().any(|remark| remark.contains("a password is always required")), "{remarks:?}");
     let outer = "http { auth_basic A; auth_basic_user_file /u; server { root /srv; } }";
     assert!(translated(outer).0.contains("basic-auth \"*\" \"/u\" realm=\"A\""), "{}", translated(outer).0);
 }
