@@ -1,7 +1,7 @@
 """HTTP/3 under a flood of first packets. Connected clients go on at a fixed rate, while another program begins handshakes from many
 addresses, as fast as the kernel takes its datagrams. Needs aioquic, which makes the packets.
 
-The flood has the lowest priority on the clients' core, and gets what they leave."""
+The flood has the lowest priority on the clients' core, and gets what they leave. The server has the other core."""
 
 import contextlib
 import statistics
@@ -49,10 +49,11 @@ def flood(initials, port):
 
 
 def dropped_datagrams(port):
-    """Datagrams that arrived at a UDP port and were dropped because its buffer was full."""
+    """Datagrams that arrived at the sockets of a UDP port and were dropped because the buffer was full, for each that dropped some."""
     with open("/proc/net/udp", encoding="ascii") as table:
         rows = [line.split() for line in table][1:]
-    return sum(int(row[-1]) for row in rows if int(row[1].split(":")[1], 16) == port)
+    dropped = [int(row[-1]) for row in rows if int(row[1].split(":")[1], 16) == port]
+    return [count for count in dropped if count]
 
 
 def run(bench):
@@ -62,8 +63,9 @@ def run(bench):
     path = bench.tree.add("flood.bin", FILE_BYTES)
     listed = [servers.configured(server, "tailcoat-http3.kdl") for server in bench.servers]
     words = ["--http3", "--connections", CONNECTIONS, "--rate", RATE, "--arrivals", "poisson", "--insecure", "--timeout", "10s"]
+    measured = {}
     for server in listed:
-        p99 = {CALM: [], FLOODED: []}
+        p99, cpu_share = {CALM: [], FLOODED: []}, {CALM: [], FLOODED: []}
         with servers.running(server, bench.tree, path) as running:
             url = f"https://127.0.0.1:{running.port}{path}"
 
@@ -74,23 +76,28 @@ def run(bench):
                     result = client.finish(process)
                 if sum(result["errors"].values()):
                     bench.report.void(f"{server.name}: {result['errors']}")
-                return result["latency_us"]["p99"] / 1e3
+                return result["latency_us"]["p99"] / 1e3, result["server_cpu_us"] / 1e6 / result["seconds"]
 
             measure(False)
             before, grown_mib = running.user_memory_bytes(), 0
             for _ in range(bench.arguments.slots):
-                p99[CALM].append(measure(False))
-                p99[FLOODED].append(measure(True))
+                for name in (CALM, FLOODED):
+                    latency_ms, share = measure(name == FLOODED)
+                    p99[name].append(latency_ms)
+                    cpu_share[name].append(share)
                 grown_mib = max(grown_mib, (running.user_memory_bytes() - before) / (1 << 20))
             dropped = dropped_datagrams(running.port)
-        medians = {name: statistics.median(values) for name, values in p99.items()}
-        print(f"\n{server.name}: p99 {medians[CALM]:.2f} ms, in the flood {medians[FLOODED]:.2f} ms; memory +{grown_mib:.1f} MiB; "
-              f"{dropped:,} datagrams dropped by its socket")
-        bench.report.add_part(server.name, p99)
-        bench.report.add_figures(server.name, "p99", "ms", p99)
+        measured[server.name] = p99
+        medians, shares = ({name: statistics.median(values) for name, values in of.items()} for of in (p99, cpu_share))
+        print(f"\n{server.name}: p99 {medians[CALM]:.2f} ms, in the flood {medians[FLOODED]:.2f} ms; CPU {shares[CALM]:.0%}, "
+              f"in the flood {shares[FLOODED]:.0%}; memory +{grown_mib:.1f} MiB; {sum(dropped):,} datagrams dropped by {len(dropped)} sockets")
         if server.name == servers.OURS:
             bench.report.mark("p99 in the flood / before", medians[FLOODED] / medians[CALM], P99_MAX)
             bench.report.mark("user memory in the flood, MiB more", grown_mib, MEMORY_MAX_MIB)
+    for name in (CALM, FLOODED):
+        of_servers = {server: p99[name] for server, p99 in measured.items()}
+        bench.report.add_part(name, of_servers)
+        bench.report.add_figures(name, "p99", "ms", of_servers)
 
 
 HTTP3_FLOOD = Scenario("http3-flood", "HTTP/3 clients while others begin handshakes from many addresses, as fast as they can", run, rounds=1, slots=5, seconds=2.0,
