@@ -102,6 +102,12 @@ impl KdlNode {
         self.name == other.name && but_last(self) == but_last(other)
     }
 
+    /// Pattern of its paths: the property `path`, or the first value.
+    pub(super) fn pattern(&self) -> &str {
+        let path = self.properties.iter().find(|(name, _)| *name == "path");
+        path.map_or(self.first_value(), |(_, ImportedValue::Text(value) | ImportedValue::Word(value))| value)
+    }
+
     /// First value, unquoted.
     pub(super) fn first_value(&self) -> &str {
         self.values.first().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)

@@ -17,6 +17,8 @@ pub(crate) struct SiteParts {
     pub(crate) files: Vec<KdlNode>,
     /// Rejections in place of what cannot be translated.
     pub(crate) closed: Vec<KdlNode>,
+    /// Paths to which only rewrites lead.
+    pub(crate) internal: Vec<KdlNode>,
     /// Rejections of redirects and rewrites, which no access rule lifts.
     pub(crate) rejections: Vec<KdlNode>,
     /// Access rules: the first match counts.
@@ -74,11 +76,9 @@ impl SiteParts {
         for name in &self.names {
             node = node.text(name);
         }
-        // A rejection without a path is for all requests: others need no line. Lines of `internal` stay.
-        let is_rejection = |node: &KdlNode| node.name() == "deny";
-        if let Some(all) = self.closed.iter().find(|node| is_rejection(node) && !node.has_properties()).cloned() {
-            self.closed.retain(|node| !is_rejection(node));
-            self.closed.insert(0, all);
+        // A rule without a path rejects all requests: others of its kind need no line.
+        if let Some(all) = self.closed.iter().find(|node| !node.has_properties()).cloned() {
+            self.closed = vec![all];
         }
         self.closed.dedup();
         let has_root = self.files.iter().any(|node| node.name() == "root");
@@ -89,6 +89,7 @@ impl SiteParts {
         let lines = [
             self.options,
             self.files,
+            self.internal,
             self.closed,
             self.rejections,
             self.guards,

@@ -11,7 +11,7 @@ use crate::parts::with_path;
 use crate::pattern::ForeignPattern;
 
 /// Files that a request may get in place of a missing one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CaddyTries {
     /// Path of the last file.
     pub(super) fallback: Option<String>,
@@ -31,6 +31,11 @@ pub(super) fn try_files(
     notes: &mut Notes,
 ) {
     let Some((last, first)) = values.split_last() else { return };
+    if first.first().is_some_and(|tried| {
+        !tried.starts_with("{path}") && !tried.starts_with("{uri}") && tried != "{http.request.uri.path}"
+    }) {
+        return site.parts.close(directive, &reach.paths, "only files after the path itself are tried", notes);
+    }
     if reach.tests != scope.tests || reach.is_missing {
         return site.parts.close(directive, &reach.paths, "`try_files` has no conditions except the path", notes);
     }

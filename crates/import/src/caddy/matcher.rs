@@ -21,6 +21,8 @@ pub(super) struct Matcher {
     pub(super) is_missing: bool,
     /// True if no request matches.
     pub(super) never: bool,
+    /// True if its conditions are on the path, too.
+    pub(super) has_path_tests: bool,
     /// True if it has parts, also those that all requests of the site fulfil.
     has_parts: bool,
     /// True if the paths are those of `path_regexp`.
@@ -79,6 +81,7 @@ impl MatcherScope<'_> {
                 if std::mem::take(&mut matcher.is_expression) {
                     let expression = matcher.paths.take().unwrap_or_default();
                     matcher.push("path", any_path(&expression));
+                    matcher.has_path_tests = true;
                 }
                 matcher.paths.get_or_insert_default().extend(paths);
             }
@@ -91,7 +94,10 @@ impl MatcherScope<'_> {
                         matcher.paths = Some(vec![pattern]);
                         matcher.is_expression = true;
                     }
-                    Some(_) => matcher.push("path", path_condition(&pattern)),
+                    Some(_) => {
+                        matcher.push("path", path_condition(&pattern));
+                        matcher.has_path_tests = true;
+                    }
                 }
             }
             "host" => {
@@ -146,6 +152,7 @@ impl MatcherScope<'_> {
                     }
                 }
                 let inner = inner.finished();
+                matcher.has_path_tests |= inner.paths.is_some() || inner.has_path_tests;
                 if inner.never {
                     return Ok(());
                 }

@@ -2,7 +2,7 @@
 
 use super::matcher::{routed, with_tests};
 use super::placeholders::{self, TextPlace};
-use super::site::{CaddySiteParts, Reach, Scope};
+use super::site::{CaddySiteParts, OWN_PATH, Reach, Scope};
 use super::{files, matcher, proxy};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -115,12 +115,17 @@ fn redirect(
         },
     };
     let target = values.first().map_or("", String::as_str);
-    match placeholders::text(target, TextPlace::Target, site.host.as_deref()) {
+    let needs_password = site.auths.iter().any(|(_, path, _)| is_guarded(path.as_ref(), reach, scope));
+    let place = if needs_password { TextPlace::Field } else { TextPlace::Target };
+    match placeholders::text(target, place, site.host.as_deref()) {
         Ok(target) => {
             // Of a prefix that was removed, `{path}` has none here.
-            if !scope.prefix.is_empty() && target.contains("{path}") {
-                let why = "the target would have the prefix that was removed";
+            if !scope.prefix.is_empty() && (target.contains("{path}") || scope.is_own()) {
+                let why = "the target would have another prefix, or the path was rewritten before";
                 return site.parts.close(directive, &reach.paths, why, notes);
+            }
+            if needs_password {
+                return guarded_redirect(site, directive, &target, status, reach, scope, notes);
             }
             let make =
                 |pattern: Option<String>| on_path("redirect", pattern).text(&target).word_property("status", status);
@@ -128,6 +133,46 @@ fn redirect(
         }
         Err(why) => site.parts.close(directive, &reach.paths, why, notes),
     }
+}
+
+/// A redirect for clients with a password. It is a handler, because redirects come before passwords here.
+fn guarded_redirect(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    target: &str,
+    status: u16,
+    reach: &Reach,
+    scope: &Scope,
+    notes: &mut Notes,
+) {
+    if reach.is_missing {
+        return site.parts.close(
+            directive,
+            &reach.paths,
+            "a redirect after passwords has no condition on files",
+            notes,
+        );
+    }
+    let paths = routed(&reach.paths);
+    let respond = |pattern| with_tests(on_path("respond", pattern).word(status), &reach.tests);
+    site.parts.handlers.extend(for_each(&paths, respond));
+    let mut tests = reach.tests_of_rule(scope);
+    tests.push(format!("status == {status}"));
+    let field = |pattern: Option<String>| match pattern {
+        Some(pattern) => KdlNode::with("response-header", pattern),
+        None => KdlNode::new("response-header"),
+    };
+    let location = |pattern| with_tests(field(pattern).text("Location").text(target), &tests);
+    site.parts.fields.extend(for_each(&paths, location));
+}
+
+/// Returns `true` if requests need a password that paths have, or all.
+fn is_guarded(path: Option<&ForeignPattern>, reach: &Reach, scope: &Scope) -> bool {
+    let is_earlier = path.is_some_and(|path| {
+        scope.earlier.iter().any(|(earlier, _)| earlier.iter().any(|earlier| earlier.covers(path)))
+    });
+    let meets = path.is_none_or(|path| reach.paths.is_empty() || reach.paths.iter().any(|own| own.overlaps(path)));
+    meets && !is_earlier
 }
 
 fn rewrite(
@@ -170,31 +215,51 @@ fn rewrite(
             false => site.parts.close(directive, &reach.paths, why, notes),
         };
     };
-    let is_inside = scope.paths.is_some() || !scope.earlier.is_empty();
-    let is_for_all = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
     let fixed = path.split('{').next().unwrap_or_default().split('?').next().unwrap_or_default();
     let new = match target.contains('{') {
-        false => ForeignPattern::Exact(format!("/{fixed}")),
-        true => ForeignPattern::Prefix(format!("/{fixed}")),
+        false => matcher::path(&format!("/{fixed}")),
+        true => matcher::path(&format!("/{fixed}*")),
     };
-    let lower = matcher::path(&match &new {
-        ForeignPattern::Prefix(path) => format!("{path}*"),
-        other => other.head(),
-    });
-    let stays = scope.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| path.covers(&lower)));
-    if is_inside && !stays {
-        if !is_for_all || !scope.prefix.is_empty() || new.is_all() {
-            let why = "a rewrite leads out of its block";
-            return site.parts.close(directive, &reach.paths, why, notes);
-        }
-        if let Some(text) = new.text() {
-            site.parts.closed.push(KdlNode::with("internal", text));
-        }
-        scope.paths = Some(vec![lower]);
-        scope.earlier.clear();
+    let stays = scope.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| path.covers(&new)));
+    let meets = |(paths, _): &(Vec<ForeignPattern>, String)| paths.iter().any(|path| path.overlaps(&new));
+    if !stays || !scope.prefix.is_empty() || scope.earlier.iter().any(meets) {
+        return rewrite_out(site, directive, &target, reach, scope, notes);
     }
     let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
     add_redirects(site, reach, scope, make);
+}
+
+/// A rewrite to a path for which another block is, too. Here, it leads to a path of its own, which no client can request.
+fn rewrite_out(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    target: &str,
+    reach: &Reach,
+    scope: &mut Scope,
+    notes: &mut Notes,
+) {
+    let is_for_all = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
+    let is_unconditional = reach.tests == scope.tests && !reach.is_missing;
+    let loses_prefix = scope.prefix.is_empty() || !target.contains("{path}");
+    if !is_for_all || !is_unconditional || !loses_prefix || scope.is_own() {
+        return site.parts.close(directive, &reach.paths, "a rewrite leads out of its block", notes);
+    }
+    site.own_paths += 1;
+    let prefix = format!("{OWN_PATH}{}", site.own_paths);
+    site.parts.internal.push(KdlNode::with("internal", format!("{prefix}/*")));
+    let make = |pattern: Option<String>| on_path("rewrite", pattern).text(format!("{prefix}{target}"));
+    add_redirects(site, reach, scope, make);
+    if !reach.paths.is_empty() {
+        // A rewrite of all requests leads here, which is not rewritten again.
+        site.seal(reach, 404);
+    }
+    // No others have these paths.
+    scope.paths = Some(vec![ForeignPattern::Prefix(format!("{prefix}/"))]);
+    scope.prefix = prefix;
+    scope.tests.clear();
+    scope.earlier.clear();
+    scope.taken.clear();
+    scope.redirected.clear();
 }
 
 fn uri(
@@ -209,25 +274,42 @@ fn uri(
         return site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
     };
     let prefix = format!("/{}", value.trim_matches('/').to_ascii_lowercase());
-    let is_of_block = scope.paths.as_ref() == Some(&reach.paths) && !reach.paths.is_empty();
-    let is_below = |path: &ForeignPattern| path.head().starts_with(&prefix);
-    match operation.as_str() {
-        "strip_prefix" if is_of_block && reach.paths.iter().all(is_below) && scope.prefix.is_empty() => {
-            scope.prefix = prefix;
-        }
-        "strip_prefix" if scope.prefix.is_empty() && scope.earlier.is_empty() => {
-            let expression = format!("(?i)^{}(?:/(.*))?$", regex::escape(&prefix));
-            let expression = ForeignPattern::Expression(expression);
-            let is_whole = reach.paths.is_empty() || reach.paths.iter().any(is_below);
-            if !is_whole || scope.paths.is_some() {
-                return site.parts.close(directive, &reach.paths, "only a prefix of the path is removed", notes);
-            }
-            let reach = Reach { paths: vec![expression], tests: reach.tests.clone(), is_missing: false };
-            let make = |pattern: Option<String>| on_path("rewrite", pattern).text("/{1}");
-            add_redirects(site, &reach, scope, make);
-        }
-        _ => site.parts.close(directive, &reach.paths, "there is no counterpart", notes),
+    if operation != "strip_prefix" || value.contains('{') || reach.is_missing || !scope.prefix.is_empty() {
+        return site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
     }
+    let is_below = |path: &ForeignPattern| {
+        path.head().strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let is_of_block = scope.paths.as_ref() == Some(&reach.paths) && reach.tests == scope.tests;
+    if is_of_block && !reach.paths.is_empty() && reach.paths.iter().all(is_below) {
+        scope.prefix = prefix;
+        return;
+    }
+    let why = "only a prefix of the path is removed";
+    if scope.paths.is_some() || !scope.earlier.is_empty() {
+        return site.parts.close(directive, &reach.paths, why, notes);
+    }
+    let start = format!("(?i)^{}", regex::escape(&prefix));
+    let expression = |path: &ForeignPattern| match path {
+        ForeignPattern::Prefix(path) if prefix.starts_with(path.as_str()) => Some(format!("{start}(?:/(.*))?$")),
+        ForeignPattern::Prefix(text) if is_below(path) => {
+            let rest = text[prefix.len()..].trim_start_matches('/');
+            Some(format!("{start}/({}.*)$", regex::escape(rest)))
+        }
+        ForeignPattern::Exact(text) if is_below(path) => {
+            let rest = text[prefix.len()..].trim_start_matches('/');
+            Some(format!("{start}/?({})$", regex::escape(rest)))
+        }
+        _ => None,
+    };
+    let all = [ForeignPattern::Prefix("/".to_owned())];
+    let paths = if reach.paths.is_empty() { &all } else { reach.paths.as_slice() };
+    let Some(paths) = paths.iter().map(|path| expression(path).map(ForeignPattern::Expression)).collect() else {
+        return site.parts.close(directive, &reach.paths, why, notes);
+    };
+    let reach = Reach { paths, tests: reach.tests.clone(), is_missing: false };
+    let make = |pattern: Option<String>| on_path("rewrite", pattern).text("/{1}");
+    add_redirects(site, &reach, scope, make);
 }
 
 /// `respond`, `error` and `abort`.
@@ -428,14 +510,7 @@ pub(super) fn add_auth(
         paths => paths.iter().cloned().map(Some).collect(),
     };
     let is_outer = |(other, path, known): &(&str, Option<ForeignPattern>, String)| {
-        let is_earlier = path.as_ref().is_some_and(|path| {
-            scope.earlier.iter().any(|(earlier, _)| earlier.iter().any(|earlier| earlier.covers(path)))
-        });
-        let meets = match path {
-            None => true,
-            Some(path) => reach.paths.is_empty() || reach.paths.iter().any(|own| own.overlaps(path)),
-        };
-        *other == kind && known != key && meets && !is_earlier
+        *other == kind && known != key && is_guarded(path.as_ref(), reach, scope)
     };
     if site.auths.iter().any(is_outer) {
         let why = "another rule of this kind has these paths, and only the first match counts";

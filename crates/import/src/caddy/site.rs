@@ -10,10 +10,13 @@ use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path};
-use crate::pattern::ForeignPattern;
+use crate::pattern::{ForeignPattern, quoted};
 
 /// Maximum nesting of `handle` and `route`.
 const DEPTH_MAX: usize = 16;
+
+/// Beginning of paths to which only rewrites lead. A number follows.
+pub(super) const OWN_PATH: &str = "/_";
 
 /// Names, listeners and place of a site.
 pub(super) struct SiteContext<'a> {
@@ -36,6 +39,8 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
     /// True if what no handler takes is rejected.
     pub(super) rejects_rest: bool,
+    /// Number of paths to which only rewrites lead.
+    pub(super) own_paths: usize,
 }
 
 /// Requests that reach a directive, and what was done to them before.
@@ -45,6 +50,10 @@ pub(super) struct Scope {
     pub(super) tests: Vec<String>,
     /// Paths and conditions of earlier blocks and handlers, whose requests never get here.
     pub(super) earlier: Vec<(Vec<ForeignPattern>, String)>,
+    /// Paths and conditions of earlier blocks whose requests get to later handlers, but to no other `handle`.
+    pub(super) taken: Vec<(Vec<ForeignPattern>, String)>,
+    /// True if handlers follow the block.
+    has_later: bool,
     /// Conditions of earlier redirects.
     pub(super) redirected: Vec<String>,
     /// Prefix that was removed from the path.
@@ -57,6 +66,31 @@ pub(super) struct Scope {
     pub(super) is_rewritten: bool,
     named: HashMap<String, Directive>,
     depth: usize,
+}
+
+impl Scope {
+    /// Returns `true` if its requests have a path to which only a rewrite leads.
+    pub(super) fn is_own(&self) -> bool {
+        self.prefix.strip_prefix(OWN_PATH).is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+    }
+
+    /// Continues after a block for all requests, which it leaves to later handlers.
+    fn follow(&mut self, inside: Self) {
+        let outer = std::mem::replace(self, inside);
+        self.taken = outer.taken;
+        self.named = outer.named;
+        self.has_later = outer.has_later;
+        self.depth = outer.depth;
+    }
+
+    /// Returns `true` if requests have another path or root than in an outer scope.
+    fn changes(&self, outer: &Self) -> bool {
+        self.prefix != outer.prefix
+            || self.root != outer.root
+            || self.roots != outer.roots
+            || self.tries != outer.tries
+            || self.is_own() != outer.is_own()
+    }
 }
 
 /// Requests that a directive is for.
@@ -112,20 +146,24 @@ pub(super) fn translate(
         is_internal,
         auths: Vec::new(),
         rejects_rest: false,
+        own_paths: 0,
     };
     site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
+    site.parts.rejections.extend(deeper_hosts(&site.parts.names));
     let mut has_certificate = false;
     for directive in directives.iter().filter(|directive| directive.name == "tls") {
         has_certificate |= tls::translate(directive, &mut site, notes);
     }
     let bound = bound_to(directives, site.shared);
     site.listen(&context, &bound, has_certificate, notes);
-    let is_total = site.walk(directives, &Scope::default(), notes);
+    let is_total = site.walk(directives, &mut Scope::default(), notes);
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
         site.parts.handlers.push(KdlNode::with("respond", "*").word(200));
     }
+    // The paths of rewrites end as those of other handlers may do.
+    site.parts.handlers.sort_by_key(|node| !node.pattern().contains(OWN_PATH));
     let comment = [vec![context.place.place.to_string()], notes.unwritten()].concat().join("\n");
     site.parts.into_node(&comment)
 }
@@ -164,13 +202,12 @@ impl CaddySiteParts<'_, '_> {
     }
 
     /// Translates a block. Returns `true` if it answers all requests that reach it.
-    fn walk(&mut self, directives: &[Directive], outer: &Scope, notes: &mut Notes) -> bool {
-        let mut scope = outer.clone();
+    fn walk(&mut self, directives: &[Directive], scope: &mut Scope, notes: &mut Notes) -> bool {
         let matchers = directives.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
         scope.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
         let directives: Vec<Directive> = directives.iter().map(in_short).collect();
         let rest: Vec<&Directive> = directives.iter().filter(|child| !child.name.starts_with('@')).collect();
-        let sorted = self.sorted(rest, &scope);
+        let sorted = self.sorted(rest, scope);
         self.walk_ordered(&sorted, scope, notes)
     }
 
@@ -194,26 +231,30 @@ impl CaddySiteParts<'_, '_> {
     }
 
     /// Translates directives in their order.
-    fn walk_ordered(&mut self, directives: &[&Directive], mut scope: Scope, notes: &mut Notes) -> bool {
+    fn walk_ordered(&mut self, directives: &[&Directive], scope: &mut Scope, notes: &mut Notes) -> bool {
         for (index, directive) in directives.iter().enumerate() {
             let rest = &directives[index + 1..];
             if matches!(directive.name.as_str(), "tls" | "bind") {
                 continue;
             }
-            let (reach, values) = match self.reach(directive, &scope) {
+            let (reach, values) = match self.reach(directive, scope) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(why) => {
-                    self.unknown_matcher(directive, &scope, why, notes);
+                    self.unknown_matcher(directive, scope, why, notes);
                     continue;
                 }
             };
             let is_total = match directive.name.as_str() {
-                "handle" | "handle_path" | "route" => self.handle(directive, &reach, &mut scope, notes),
+                "handle" | "handle_path" | "route" => self.handle(directive, reach, rest, scope, notes),
                 "invoke" => {
                     let name = values.first().map_or("", String::as_str);
                     match self.shared.file.routes.get(name).cloned() {
-                        Some(block) => self.handle_block(&block, true, &reach, &scope, notes),
+                        Some(block) => {
+                            let mut inside = scope.clone();
+                            inside.has_later |= has_handlers(rest);
+                            self.handle_block(&block, true, &reach, inside, notes).0
+                        }
                         None => {
                             self.parts.close(directive, &reach.paths, "there is no such route", notes);
                             true
@@ -221,8 +262,8 @@ impl CaddySiteParts<'_, '_> {
                     }
                 }
                 name if order::position(name) >= order::position("abort") => {
-                    let is_total = self.answer(directive, values, &reach, rest, &scope, notes);
-                    let condition = reach.condition(&scope);
+                    let is_total = self.answer(directive, values, &reach, rest, scope, notes);
+                    let condition = reach.condition(scope);
                     if name != "php_fastcgi" && !reach.is_missing && !condition.is_empty() {
                         // Rules that follow in a `route` do not apply to these requests.
                         scope.earlier.push((reach.paths.clone(), condition));
@@ -230,7 +271,7 @@ impl CaddySiteParts<'_, '_> {
                     is_total
                 }
                 _ => {
-                    rules::translate(self, directive, values, &reach, &mut scope, notes);
+                    rules::translate(self, directive, values, &reach, scope, notes);
                     false
                 }
             };
@@ -244,15 +285,20 @@ impl CaddySiteParts<'_, '_> {
     /// Requests of a directive within a scope, and its arguments. `Ok(None)` if there are none.
     fn reach<'d>(&self, directive: &'d Directive, scope: &Scope) -> Result<Option<(Reach, &'d [String])>, String> {
         // One argument of `root` is a directory, that of `rewrite` a target, and these directives have no matcher.
-        let has_no_matcher =
-            matches!(directive.name.as_str(), "log" | "handle_errors" | "import" | "vars" | "map" | "tracing")
-                || (matches!(directive.name.as_str(), "root" | "rewrite" | "fs") && directive.arguments.len() == 1);
+        let has_no_matcher = matches!(
+            directive.name.as_str(),
+            "log" | "handle_errors" | "import" | "vars" | "map" | "tracing" | "try_files"
+        ) || (matches!(directive.name.as_str(), "root" | "rewrite" | "fs")
+            && directive.arguments.len() == 1);
         let (matcher, values) = match has_no_matcher {
             true => (Matcher::default(), directive.arguments.as_slice()),
             false => self.matchers(scope).of(directive)?,
         };
         if matcher.never {
             return Ok(None);
+        }
+        if matcher.has_path_tests && !scope.prefix.is_empty() {
+            return Err("a part of the path was removed before, which this condition cannot tell".to_owned());
         }
         let below = |paths: &[ForeignPattern]| {
             paths.iter().map(|path| of_fixed(&[path], path.below(&scope.prefix))).collect::<Vec<_>>()
@@ -297,7 +343,28 @@ impl CaddySiteParts<'_, '_> {
     }
 
     /// `handle`, `handle_path` and `route`.
-    fn handle(&mut self, directive: &Directive, reach: &Reach, scope: &mut Scope, notes: &mut Notes) -> bool {
+    fn handle(
+        &mut self,
+        directive: &Directive,
+        mut reach: Reach,
+        rest: &[&Directive],
+        scope: &mut Scope,
+        notes: &mut Notes,
+    ) -> bool {
+        let is_route = directive.name == "route";
+        let has_conditions = reach.tests != scope.tests;
+        if !is_route {
+            // Of several `handle`, the first is for a request, also if it leaves it to later handlers.
+            let meets = |paths: &[ForeignPattern]| {
+                reach.paths.is_empty() || paths.iter().any(|path| reach.paths.iter().any(|own| own.overlaps(path)))
+            };
+            let taken = scope.taken.iter().filter(|(paths, _)| paths.is_empty() || meets(paths));
+            let taken: Vec<String> = taken.map(|(_, condition)| condition.clone()).collect();
+            if taken.iter().any(String::is_empty) {
+                return false;
+            }
+            reach.tests.extend(taken.iter().map(|condition| format!("not ({condition})")));
+        }
         if scope.depth == DEPTH_MAX || reach.is_missing {
             let why =
                 if reach.is_missing { "a block has no condition on files" } else { "blocks are nested too deeply" };
@@ -314,47 +381,72 @@ impl CaddySiteParts<'_, '_> {
                 }
             }
         }
-        let is_route = directive.name == "route";
-        let is_total = self.handle_block(directive.children(), is_route, reach, &inside, notes);
-        scope.is_rewritten |= !is_total && (directive.name == "handle_path" || rewrites(directive.children()));
+        inside.has_later |= has_handlers(rest);
+        let has_later = inside.has_later;
+        let (is_total, inside) = self.handle_block(directive.children(), is_route, &reach, inside, notes);
         let is_for_all = reach.paths.is_empty() && reach.tests == scope.tests;
+        let is_whole = is_for_all || (reach.tests == scope.tests && scope.paths.as_ref() == Some(&reach.paths));
         let condition = reach.condition(scope);
+        if !is_total && has_later {
+            scope.is_rewritten |= inside.is_rewritten;
+            let is_handle = |next: &&Directive| matches!(next.name.as_str(), "handle" | "handle_path");
+            // A condition that cannot be told must not lead around the other blocks.
+            let is_vague = !is_route && has_conditions && rest.iter().any(is_handle);
+            if is_whole {
+                scope.follow(inside);
+            } else if is_vague || inside.changes(scope) {
+                let why = "requests that it leaves to later handlers have another path or root then, or a condition";
+                let comment = notes.rejected(directive, why);
+                let node = |pattern| with_tests(on_path("respond", pattern).word(403), &inside.tests);
+                let nodes = for_each(&routed(inside.paths.as_deref().unwrap_or_default()), node);
+                self.parts.handlers.extend(nodes.into_iter().map(|node| node.comment(comment.clone())));
+            }
+            if is_vague {
+                scope.earlier.push((reach.paths, condition));
+                return false;
+            }
+            if !is_route {
+                scope.taken.push((reach.paths, if is_whole { String::new() } else { condition }));
+            }
+            return false;
+        }
         if is_route {
             if is_total && !condition.is_empty() {
                 scope.earlier.push((reach.paths.clone(), condition));
             }
             return is_total && is_for_all;
         }
-        scope.earlier.push((reach.paths.clone(), condition));
-        is_for_all || (reach.tests == scope.tests && scope.paths.as_ref() == Some(&reach.paths))
+        scope.earlier.push((reach.paths, condition));
+        is_whole
     }
 
-    /// Content of a `handle` or `route`.
+    /// Content of a `handle` or `route`. Returns `true` if it answers all requests that reach it, and their scope after it.
     fn handle_block(
         &mut self,
         block: &[Directive],
         is_route: bool,
         reach: &Reach,
-        scope: &Scope,
+        mut inside: Scope,
         notes: &mut Notes,
-    ) -> bool {
-        let mut inside = scope.clone();
+    ) -> (bool, Scope) {
         inside.depth += 1;
         inside.paths = (!reach.paths.is_empty()).then(|| reach.paths.clone());
         inside.tests = reach.tests.clone();
+        inside.taken.clear();
         let is_total = if is_route {
             let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
             inside.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
             let block: Vec<Directive> = block.iter().map(in_short).collect();
             let rest: Vec<&Directive> = block.iter().filter(|child| !child.name.starts_with('@')).collect();
-            self.walk_ordered(&rest, inside, notes)
+            self.walk_ordered(&rest, &mut inside, notes)
         } else {
-            self.walk(block, &inside, notes)
+            self.walk(block, &mut inside, notes)
         };
-        if !is_total && !is_route {
-            self.seal(reach, 200);
+        if !is_total && !is_route && !inside.has_later {
+            let paths = inside.paths.clone().unwrap_or_default();
+            self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, 200);
         }
-        is_total
+        (is_total, inside)
     }
 
     /// Keeps requests from later handlers.
@@ -434,16 +526,27 @@ impl CaddySiteParts<'_, '_> {
     }
 }
 
-/// Returns `true` if a block changes the path of requests that it leaves to later directives.
-fn rewrites(block: &[Directive]) -> bool {
-    let is_rewrite = |child: &Directive| matches!(child.name.as_str(), "rewrite" | "uri" | "try_files" | "handle_path");
-    block.iter().any(|child| is_rewrite(child) || rewrites(child.children()))
+/// Returns `true` if there is a handler after those of `handle`.
+fn has_handlers(directives: &[&Directive]) -> bool {
+    directives.iter().any(|directive| order::position(&directive.name) >= order::position("route"))
 }
 
 /// A directive, or the shorter one that it is written out of.
 fn in_short(directive: &Directive) -> Directive {
     let short = (directive.name == "reverse_proxy").then(|| proxy::written_out(directive)).flatten();
     short.unwrap_or_else(|| directive.clone())
+}
+
+/// A rejection of hosts with more labels than the names of a site have: there, a star is one label.
+fn deeper_hosts(names: &[String]) -> Option<KdlNode> {
+    let (stars, others): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.starts_with("*."));
+    let deeper = |name: &&String| format!("host matches {}", quoted(&format!(r".\..+{}$", regex::escape(&name[1..]))));
+    let mut condition = stars.iter().map(deeper).collect::<Vec<_>>().join(" or ");
+    if !others.is_empty() {
+        let others: Vec<String> = others.iter().map(|name| quoted(name)).collect();
+        condition = format!("({condition}) and host not in ({})", others.join(", "));
+    }
+    (!stars.is_empty()).then(|| KdlNode::new("deny").word("all").property("when", condition))
 }
 
 /// Returns `true` for a name for which a public CA issues certificates.

@@ -109,10 +109,7 @@ fn guards_stay_closed() {
     );
     check("@x expression `path('/a')`\nrespond @x 403\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
     check("wonder on\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
-    check(
-        "handle /in/* {\n wonder on\n}\nreverse_proxy a:80",
-        "deny all path=\"~(?i)^/in/\"\nrespond \"~(?i)^/in/\" 200\nforward \"http://a:80\"",
-    );
+    check("handle /in/* {\n wonder on\n}\nreverse_proxy a:80", "deny all path=\"~(?i)^/in/\"\nforward \"http://a:80\"");
     check(
         "@post {\n method POST\n header X-A a*\n header X-A *b\n}\nreverse_proxy @post b:80\nreverse_proxy a:80",
         "forward \"http://b:80\" path=\"*\" when=\"method in ('POST') and (request.header.X-A starts-with 'a' or request.header.X-A ends-with 'b')\"\nforward \"http://a:80\"",
@@ -166,7 +163,7 @@ fn hosts_of_a_wildcard_are_sites() {
     let text =
         "*.example.com {\n @a host a.example.com\n handle @a {\n  reverse_proxy one:80\n }\n handle {\n  abort\n }\n}";
     let (found, _) = translated(text);
-    let expect = "site \"a.example.com\" {\n    forward \"http://one:80\"\n}\nsite \"*.example.com\" {\n    respond \"*\" 403\n}";
+    let expect = "site \"a.example.com\" {\n    forward \"http://one:80\"\n}\nsite \"*.example.com\" {\n    deny all when=#\"host matches '.\\..+\\.example\\.com$'\"#\n    respond \"*\" 403\n}";
     assert_eq!(found, expect);
 }
 
@@ -260,8 +257,89 @@ fn rewritten_paths_are_rejected() {
     let path = "path=\"~(?i)^/a/\"";
     assert_eq!(deny("error /a/* 403"), format!("deny all {path} internal=on"));
     assert_eq!(deny("rewrite /b /a/c\n error /a/* 403"), format!("deny all {path}"));
-    assert_eq!(deny("handle /d {\n rewrite /b /a/c\n}\n error /a/* 403"), format!("deny all {path}"));
+    assert_eq!(deny("handle /a/* {\n rewrite /a/b /a/c\n}\n error /a/* 403"), format!("deny all {path}"));
     for name in ["error", "respond"] {
         assert_eq!(deny(&format!("try_files {{path}} /a/c\n {name} /a/* 404")), format!("deny all {path} status=404"));
     }
+}
+
+/// Issue 23: a rewrite to a path of another block got that block's root, handler and password.
+#[test]
+fn rewrites_stay_in_their_block() {
+    check(
+        "handle /1/* {\n rewrite * /2\n respond a\n}\nrespond /2 403",
+        "internal \"/_1/*\"\nrewrite \"/1/*\" \"/_1/2\"\nrespond \"/_1/*\" 200 \"a\"\nrespond \"/1/*\" 404\n\
+         respond \"~(?i)^/2$\" 403\nrespond \"*\" 200",
+    );
+    check(
+        "handle /1/* {\n respond a\n}\nhandle {\n rewrite * /1/2\n reverse_proxy a:80\n}",
+        "internal \"/_1/*\"\nrewrite \"*\" \"/_1/1/2\" when=\"not (path starts-with '/1/')\"\nforward \"http://a:80\" \
+         path=\"/_1/*\" {\nstrip-prefix \"/_1\"\n}\nrespond \"/1/*\" 200 \"a\"",
+    );
+    let (found, _) = translated("a.de {\n handle /1/* {\n  @p method POST\n  rewrite @p /2\n  respond a\n }\n}");
+    assert!(found.contains("deny all path=\"~(?i)^/1/\""), "{found}");
+    let (found, _) = translated("a.de {\n handle_path /1/* {\n  @p not path /2\n  respond @p 403\n }\n}");
+    assert!(found.contains("deny all path=\"~(?i)^/1/\""), "{found}");
+}
+
+/// Issue 23: a matcher did not restrict the paths whose prefix is removed.
+#[test]
+fn prefixes_of_some_paths_are_removed() {
+    let check = |line: &str, expect: &str| check(line, &format!("{expect}\nrespond \"*\" 200"));
+    check("uri strip_prefix /1", "rewrite \"~(?i)^/1(?:/(.*))?$\" \"/{1}\"");
+    check("uri /1/2/* strip_prefix /1", "rewrite \"~(?i)^/1/(2/.*)$\" \"/{1}\"");
+    check("uri /1/2 strip_prefix /1", "rewrite \"~(?i)^/1/?(2)$\" \"/{1}\"");
+    check("uri /1* strip_prefix /1/2", "rewrite \"~(?i)^/1/2(?:/(.*))?$\" \"/{1}\"");
+    check("uri /12/* strip_prefix /1", "deny all path=\"~(?i)^/12/\"");
+}
+
+/// Issue 23: a block without a handler leaves requests to those that follow, but to no other `handle`.
+#[test]
+fn blocks_without_handlers_leave_requests_to_others() {
+    check(
+        "handle /1/* {\n header X-A b\n}\nhandle {\n respond 403\n}\nrespond /1/2 a\nreverse_proxy a:80",
+        "response-header \"/1/*\" \"X-A\" \"b\"\nrespond \"*\" 403 when=\"not (path starts-with '/1/')\"\nrespond \"/1/2\" 200 \
+         \"a\"\nforward \"http://a:80\"",
+    );
+    check(
+        "handle /1/* {\n header X-A b\n}",
+        "response-header \"/1/*\" \"X-A\" \"b\"\nrespond \"/1/*\" 200\nrespond \"*\" 200",
+    );
+    check("handle {\n header X-A b\n}\nrespond a", "response-header \"X-A\" \"b\"\nrespond \"*\" 200 \"a\"");
+    check("route {\n root * /srv\n}\nfile_server", "root \"/srv\"\nindex \"index.html\" \"index.txt\"");
+    let (found, _) =
+        translated("a.de {\n handle @x {\n header A b\n }\n @x query a\n handle {\n respond 403\n }\n file_server\n}");
+    assert!(found.contains("respond \"*\" 403 when=\"query.a\"") && found.contains("respond \"*\" 403\n"), "{found}");
+    let (found, remarks) = translated("a.de {\n handle /1/* {\n  root * /srv\n }\n file_server\n}");
+    assert!(found.contains("respond \"/1/*\" 403") && remarks[0].contains("another path or root"), "{found}");
+}
+
+/// Issue 23: a star of Caddy is one label of a host, and one of ours any number of them.
+#[test]
+fn stars_are_one_label() {
+    let (found, _) = translated("*.a.de, b.de {\n respond a\n}");
+    assert!(found.contains(r"(host matches '.\..+\.a\.de$') and host not in ('b.de')"), "{found}");
+}
+
+/// Issue 23: `try_files` has no matcher, and files before the path itself are not tried.
+#[test]
+fn first_files_are_not_passed_over() {
+    let (found, _) = translated("a.de {\n try_files /closed.html {path}\n file_server\n}");
+    assert!(found.contains("deny all\n"), "{found}");
+}
+
+/// Issue 23: a redirect after a password told its target to clients without one.
+#[test]
+fn redirects_wait_for_passwords() {
+    let auth = "basic_auth {\n anna $2a$14$x\n}";
+    check(
+        &format!("{auth}\nhandle /1/* {{\n redir https://b.example{{uri}}\n}}\nrespond a"),
+        "basic-auth \"*\" \"users.htpasswd\" realm=\"restricted\"\nresponse-header \"/1/*\" \"Location\" \
+         \"https://b.example{path}{query}\" when=\"status == 302\"\nrespond \"/1/*\" 302\nrespond \"*\" 200 \"a\"",
+    );
+    check(
+        &format!("{auth}\nredir /1 /2\nrespond a"),
+        "basic-auth \"*\" \"users.htpasswd\" realm=\"restricted\"\nredirect \"/1\" \"/2\" status=302\nrespond \"*\" 200 \
+         \"a\"",
+    );
 }
