@@ -180,10 +180,14 @@ impl Diagnostics {
 
     /// Takes out the errors that a condition holds for.
     pub fn take_errors(&mut self, is_meant: impl Fn(&Diagnostic) -> bool) -> Vec<Diagnostic> {
-        let is_meant = |one: &Diagnostic| one.severity == Severity::Error && is_meant(one);
+        self.take(|one| one.severity == Severity::Error && is_meant(one))
+    }
+
+    /// Takes out the findings that a condition holds for.
+    pub fn take(&mut self, is_meant: impl Fn(&Diagnostic) -> bool) -> Vec<Diagnostic> {
         let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.list).into_iter().partition(is_meant);
         self.list = kept;
-        self.error_count -= taken.len();
+        self.error_count -= taken.iter().filter(|one| one.severity == Severity::Error).count();
         taken
     }
 

@@ -267,6 +267,11 @@ fn checked(path: &Path, nodes: &[KdlNode], remarks: Vec<Remark>, files: Vec<NewF
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let mut diagnostics = config::check_bytes(name, text.clone().into_bytes(), &directory).diagnostics;
+    // Files of the import are written with the configuration.
+    diagnostics.take(|one| {
+        let is_of = |new: &NewFile| one.message.contains(&*directory.join(&new.name).to_string_lossy());
+        is_absent(one) && files.iter().any(is_of)
+    });
     // A configuration may be translated on another machine than the server's.
     let absent = diagnostics.take_errors(is_absent).into_iter().map(|one| one.message).collect();
     Imported { text, remarks, diagnostics, absent, files }

@@ -343,3 +343,14 @@ fn redirects_wait_for_passwords() {
          \"a\"",
     );
 }
+
+/// Issue 23: each import with passwords warned of a file that it wrote itself.
+#[test]
+fn files_that_are_written_are_not_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("Caddyfile");
+    std::fs::write(&file, "http://a.example {\n basic_auth {\n  anna $2a$14$x\n }\n respond ok\n}\n").unwrap();
+    let imported = crate::from_caddy(&file).unwrap();
+    let said: Vec<&str> = imported.diagnostics.iter().map(|one| one.message.as_str()).collect();
+    assert_eq!((said, imported.absent, imported.files.len()), (Vec::new(), Vec::new(), 1));
+}
