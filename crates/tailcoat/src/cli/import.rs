@@ -1,6 +1,6 @@
 //! `import`: the configuration of another server, in ours.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,11 +62,16 @@ impl Import {
         };
         let written = match &self.output {
             None => print(&imported.text),
-            Some(file) => write(file, &imported.text),
+            Some(file) => match write(file, &imported.text, &imported.files) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => fail(why),
+            },
         };
         self.report(&imported);
-        for new in &imported.files {
-            self.add_file(new);
+        if self.output.is_none() {
+            for new in &imported.files {
+                eprintln!("Save these lines as {} beside the configuration:\n{}", new.name, new.content);
+            }
         }
         if written != ExitCode::SUCCESS {
             return written;
@@ -76,18 +81,6 @@ impl Import {
             (true, _) => ExitCode::from(EXIT_TRANSLATION),
             (false, true) => ExitCode::from(EXIT_REJECTED),
             (false, false) => ExitCode::SUCCESS,
-        }
-    }
-
-    /// Writes a file that the configuration needs beside it, or prints it as text to save.
-    fn add_file(&self, new: &NewFile) {
-        let directory = self.output.as_deref().and_then(Path::parent);
-        match directory.map(|directory| directory.join(&new.name)) {
-            Some(path) if write(&path, &new.content) == ExitCode::SUCCESS => {
-                eprintln!("tailcoat: wrote {}", path.display())
-            }
-            Some(_) => {}
-            None => eprintln!("Save these lines as {} beside the configuration:\n{}", new.name, new.content),
         }
     }
 
@@ -126,14 +119,41 @@ fn summary(left: usize, rejected: usize, needless: usize) -> String {
     )
 }
 
-fn write(file: &Path, text: &str) -> ExitCode {
-    match File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fail(format_args!("{} already exists; name another file", file.display()))
-        }
-        Err(error) => fail(format_args!("{}: {error}", file.display())),
+/// Writes a configuration and the files that it needs beside it. None replaces a file, or uses one with other content:
+/// users of another one could enter.
+fn write(output: &Path, text: &str, files: &[NewFile]) -> Result<(), String> {
+    let exists = |file: &Path| format!("{} already exists; name another file", file.display());
+    if fs::symlink_metadata(output).is_ok() {
+        return Err(exists(output));
     }
+    let directory = output.parent().unwrap_or(Path::new(""));
+    let mut missing = Vec::new();
+    for new in files {
+        let path = directory.join(&new.name);
+        match fs::read(&path) {
+            Ok(content) if content == new.content.as_bytes() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path != output => missing.push((path, new)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(format!("{}: {error}", path.display()));
+            }
+            Ok(_) | Err(_) => {
+                return Err(format!(
+                    "the configuration needs a file {}, and there is another one; write it to another directory",
+                    path.display()
+                ));
+            }
+        }
+    }
+    let create = |file: &Path, text: &str| match File::create_new(file) {
+        Ok(mut created) => created.write_all(text.as_bytes()).map_err(|error| format!("{}: {error}", file.display())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(file)),
+        Err(error) => Err(format!("{}: {error}", file.display())),
+    };
+    for (path, new) in missing {
+        create(&path, &new.content)?;
+        eprintln!("tailcoat: wrote {}", path.display());
+    }
+    create(output, text)
 }
 
 fn print_remarks(heading: &str, remarks: &[&Remark]) {
@@ -146,6 +166,26 @@ fn print_remarks(heading: &str, remarks: &[&Remark]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Issue 23: a file of passwords that was there before let its users in.
+    #[test]
+    fn files_of_others_are_not_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let files = [NewFile { name: "users".to_owned(), content: "anna:x\n".to_owned() }];
+        fs::write(at("users"), "eve:y\n").unwrap();
+        let why = write(&at("a.kdl"), "a", &files).unwrap_err();
+        assert!(why.contains("there is another one") && !at("a.kdl").exists(), "{why}");
+        fs::write(at("users"), "anna:x\n").unwrap();
+        write(&at("a.kdl"), "a", &files).unwrap();
+        assert_eq!(fs::read(at("a.kdl")).unwrap(), b"a");
+        fs::remove_file(at("users")).unwrap();
+        let why = write(&at("a.kdl"), "b", &files).unwrap_err();
+        assert!(why.contains("already exists") && !at("users").exists(), "{why}");
+        write(&at("b.kdl"), "b", &files).unwrap();
+        assert_eq!(fs::read(at("users")).unwrap(), b"anna:x\n");
+        assert!(write(&at("users"), "c", &files).is_err());
+    }
 
     #[test]
     fn one_is_no_plural() {
