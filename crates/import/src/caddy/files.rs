@@ -1,6 +1,6 @@
 //! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
 
-use super::matcher::{of_fixed, routed, with_tests};
+use super::matcher::{joined, of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::proxy;
 use super::site::{CaddySiteParts, Reach, Scope};
@@ -15,6 +15,8 @@ use crate::pattern::ForeignPattern;
 pub(super) struct CaddyTries {
     /// Path of the last file.
     pub(super) fallback: Option<String>,
+    /// True if a path without a file is missing.
+    is_strict: bool,
     /// True if directories are tried, too.
     has_directories: bool,
     /// True if the path is tried with `.html`.
@@ -49,6 +51,7 @@ pub(super) fn try_files(
             _ => notes.left(directive, format!("`{tried}` is not tried: only the path itself and `.html` are")),
         }
     }
+    scope.tries.is_strict = last == "=404";
     match last.as_str() {
         "{path}" | "{path}/" | "=404" | "{path}/index.html" => {}
         "{path}.html" => scope.tries.has_extension = true,
@@ -107,7 +110,8 @@ pub(super) fn file_server(
         }
     }
     // A directory that is not tried is a missing file.
-    if scope.tries.fallback.is_some() && !scope.tries.has_directories && options.is_empty() {
+    let is_strict = scope.tries.is_strict || scope.tries.fallback.is_some();
+    if is_strict && !scope.tries.has_directories && options.is_empty() {
         index.clear();
     }
     options.extend(scope.tries.has_extension.then(|| KdlNode::with("extensions", "html")));
@@ -115,12 +119,27 @@ pub(super) fn file_server(
     if options.iter().all(|node| node.name() != "index") {
         options.push(index);
     }
-    let root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
-    for (paths, root) in &scope.roots {
-        for pattern in routed(paths).iter().filter_map(ForeignPattern::text) {
-            let files = KdlNode::with("files", &pattern).property("root", root).block(options.clone());
-            site.parts.handlers.push(files);
-            site.parts.handlers.push(KdlNode::with("respond", pattern).word(404));
+    let roots = if root.is_some() { &[] } else { scope.roots.as_slice() };
+    let mut root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
+    for (paths, other) in roots {
+        let of_both = match reach.paths.as_slice() {
+            [] => Ok(paths.clone()),
+            own => joined(paths, own),
+        };
+        let Ok(of_both) = of_both else {
+            return site.parts.close(directive, &reach.paths, "the paths of its root have no pattern here", notes);
+        };
+        if of_both == reach.paths {
+            root.clone_from(other);
+            break;
+        }
+        let strip = (!scope.prefix.is_empty()).then(|| KdlNode::with("strip-prefix", &scope.prefix));
+        for pattern in routed(&of_both).iter().filter_map(ForeignPattern::text) {
+            let options = options.iter().cloned().chain(strip.clone()).collect();
+            let files = KdlNode::with("files", &pattern).property("root", other).block(options);
+            site.parts.handlers.push(with_tests(files, &reach.tests));
+            let missing = KdlNode::with("respond", pattern).word(404);
+            site.parts.handlers.push(with_tests(missing, &reach.tests));
         }
     }
     let fallback = scope.tries.fallback.as_deref().map(|path| KdlNode::with("fallback", path));
@@ -234,6 +253,13 @@ pub(super) fn php(
             notes,
         );
     };
+    for (paths, _) in &scope.roots {
+        let of_both = if reach.paths.is_empty() { Ok(paths.clone()) } else { joined(paths, &reach.paths) };
+        let of_both = of_both.unwrap_or_else(|_| paths.clone());
+        if !of_both.is_empty() {
+            site.parts.close(directive, &of_both, "scripts have one root", notes);
+        }
+    }
     let to = match address.strip_prefix("unix/") {
         Some(path) => format!("unix:{path}"),
         None => {

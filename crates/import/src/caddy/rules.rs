@@ -19,7 +19,12 @@ pub(super) fn translate(
     scope: &mut Scope,
     notes: &mut Notes,
 ) {
-    scope.is_rewritten |= matches!(directive.name.as_str(), "rewrite" | "uri" | "try_files");
+    let is_rewrite = matches!(directive.name.as_str(), "rewrite" | "uri");
+    scope.is_rewritten |= is_rewrite || directive.name == "try_files";
+    if is_rewrite && !scope.roots.is_empty() {
+        let why = "the root of some paths is chosen before, which is that of the new path here";
+        return site.parts.close(directive, &reach.paths, why, notes);
+    }
     match directive.name.as_str() {
         "root" => root(site, directive, values, reach, scope, notes),
         "header" => header(site, directive, values, reach, scope, notes),
@@ -77,9 +82,17 @@ fn root(
             }
             Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
         };
+    if scope.has_own_root {
+        return notes.left(directive, "an earlier `root` is for all paths, and only the first counts");
+    }
     let is_general = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
     match is_general {
-        true => scope.root = Some(root),
+        true => {
+            scope.has_own_root = true;
+            scope.root = Some(root);
+            // Those of the blocks around it do not count.
+            scope.roots.drain(..std::mem::take(&mut scope.outer_roots));
+        }
         false => scope.roots.push((reach.paths.clone(), root)),
     }
 }
@@ -340,7 +353,7 @@ pub(super) fn respond(
     }
     let is_conditional = reach.tests != scope.tests;
     // The file that `try_files` shows in place of a missing one.
-    let fallback = scope.tries.fallback.as_deref().map(str::to_ascii_lowercase);
+    let fallback = scope.fallback();
     let has_fallback = fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
     if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.

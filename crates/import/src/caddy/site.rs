@@ -59,6 +59,10 @@ pub(super) struct Scope {
     /// Prefix that was removed from the path.
     pub(super) prefix: String,
     pub(super) root: Option<String>,
+    /// True if a root of this block is for all its paths.
+    pub(super) has_own_root: bool,
+    /// Number of roots of parts that the blocks around have.
+    pub(super) outer_roots: usize,
     /// Roots of parts.
     pub(super) roots: Vec<(Vec<ForeignPattern>, String)>,
     pub(super) tries: CaddyTries,
@@ -69,6 +73,11 @@ pub(super) struct Scope {
 }
 
 impl Scope {
+    /// Path of the last file of `try_files`, in lower case and with the prefix that was removed.
+    pub(super) fn fallback(&self) -> Option<String> {
+        self.tries.fallback.as_deref().map(|path| format!("{}{path}", self.prefix).to_ascii_lowercase())
+    }
+
     /// Returns `true` if its requests have a path to which only a rewrite leads.
     pub(super) fn is_own(&self) -> bool {
         self.prefix.strip_prefix(OWN_PATH).is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
@@ -81,6 +90,8 @@ impl Scope {
         self.named = outer.named;
         self.has_later = outer.has_later;
         self.depth = outer.depth;
+        self.has_own_root = outer.has_own_root;
+        self.outer_roots = outer.outer_roots.min(self.roots.len());
     }
 
     /// Returns `true` if requests have another path or root than in an outer scope.
@@ -308,6 +319,10 @@ impl CaddySiteParts<'_, '_> {
             (None, own) => own.unwrap_or_default(),
             (Some(outer), None) => outer.clone(),
             (Some(outer), Some(own)) => {
+                let fits = |paths: &[ForeignPattern], path: &String| paths.iter().any(|one| one.fits(path));
+                if scope.fallback().is_some_and(|path| fits(&own, &path) && !fits(outer, &path)) {
+                    return Err("`try_files` leads to its paths, out of their block".to_owned());
+                }
                 let paths = joined(outer, &own)?;
                 if paths.is_empty() {
                     return Ok(None);
@@ -433,6 +448,8 @@ impl CaddySiteParts<'_, '_> {
         inside.paths = (!reach.paths.is_empty()).then(|| reach.paths.clone());
         inside.tests = reach.tests.clone();
         inside.taken.clear();
+        inside.has_own_root = false;
+        inside.outer_roots = inside.roots.len();
         let is_total = if is_route {
             let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
             inside.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));

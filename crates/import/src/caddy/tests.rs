@@ -344,6 +344,41 @@ fn redirects_wait_for_passwords() {
     );
 }
 
+/// Issue 23: the root of some paths was that of other paths after a rewrite, in blocks and for scripts.
+#[test]
+fn roots_are_of_their_paths() {
+    let files = |path: &str, root: &str, strip: &str| {
+        format!(
+            "files \"{path}\" root=\"{root}\" {{\nindex \"index.html\" \"index.txt\"{strip}\n}}\nrespond \"{path}\" 404"
+        )
+    };
+    let empty = "respond \"*\" 200";
+    let roots = "root * /a\nroot /1/* /b";
+    check(
+        &format!("{roots}\nhandle_path /1/* {{\n file_server\n}}"),
+        &format!("{}\n{empty}", files("/1/*", "/b", "\nstrip-prefix \"/1\"")),
+    );
+    check(&format!("{roots}\nfile_server /2/*"), &format!("{}\n{empty}", files("/2/*", "/a", "")));
+    check(
+        &format!("{roots}\nhandle /1/* {{\n root * /c\n file_server\n}}"),
+        &format!("{}\n{empty}", files("/1/*", "/c", "")),
+    );
+    check(&format!("route {{\n{roots}\nfile_server\n}}"), "root \"/a\"\nindex \"index.html\" \"index.txt\"");
+    let (found, _) = translated(&format!("a.de {{\n{roots}\nrewrite /2 /1/3\nfile_server\n}}"));
+    assert!(found.contains("deny all path=\"~(?i)^/2$\""), "{found}");
+    let (found, _) = translated(&format!("a.de {{\n{roots}\nphp_fastcgi a:1\nfile_server\n}}"));
+    assert!(found.contains("deny all path=\"~(?i)^/1/\""), "{found}");
+}
+
+/// Issue 23: the last file of `try_files` may be out of its block.
+#[test]
+fn last_files_are_rejected_out_of_their_block() {
+    let text = "a.de {\n handle /1/* {\n  try_files {path} /2/3\n  respond /2/* 403\n  file_server\n }\n}";
+    let (found, remarks) = translated(text);
+    assert!(found.contains("deny all path=\"~(?i)^/1/\"") && remarks[0].contains("out of their block"), "{found}");
+    check("root * /a\ntry_files {path} =404\nfile_server", "root \"/a\"\nindex");
+}
+
 /// Issue 23: each import with passwords warned of a file that it wrote itself.
 #[test]
 fn files_that_are_written_are_not_missed() {
