@@ -70,6 +70,8 @@ pub struct ClientRule {
     pub is_allowed: bool,
     /// Holds only for the path that the client sent, not for paths that other options lead to.
     pub is_internal: bool,
+    /// Rejects clients with a password, too, where an address or a password is enough.
+    pub is_final: bool,
     /// Clients of the rule.
     pub clients: Vec<ClientPattern>,
     /// Files that some of them are from.
@@ -235,6 +237,8 @@ pub struct Rewrite {
     pub target: Template,
     /// The status of a redirect; `None` for a rewrite, which the client doesn't see.
     pub status: Option<Status>,
+    /// A redirect waits until passwords and authentication servers have let the client in.
+    pub is_after_auth: bool,
 }
 
 /// Conditions on a request in addition to its path.

@@ -80,11 +80,13 @@ pub(super) static RULES: &[OptionDefinition] = &[
             WHEN,
             property("status", ValueKind::Status { min: 400, max: 599 }),
             property("internal", ValueKind::Flag),
+            property("satisfy", ValueKind::Choice(SATISFY)),
         ],
         repeatable: true,
         doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
               which describes them. A `deny` holds for each path that a request reaches. With `internal=on` it holds \
-              only for the path that the client sent: `fallback`, `index`, `rewrite` and scripts still lead to it.",
+              only for the path that the client sent: `fallback`, `index`, `rewrite` and scripts still lead to it. With \
+              `satisfy=\"all\"`, no password lifts it, not even one of a `basic-auth` with `satisfy=\"any\"`.",
         example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
         known_as: KnownAs {
             nginx: &["deny", "limit_except", "geo", "internal"],
@@ -271,13 +273,15 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[2],
             CONDITIONS[3],
             WHEN,
+            property("after-auth", ValueKind::Flag),
         ],
         repeatable: true,
         doc: "Redirects clients to another URL, with `status` (default 302). The target may contain placeholders. \
               `{host}`, `{path}` and `{scheme}` are those of the request. `{query}` is its query with the `?`, \
               `{&query}` the query with `&` in its place, and `{query.NAME}` one argument. `{rest}` is what the `*` \
               of the pattern matched; `{1}` or `{name}` is a group of a regular expression. The conditions are those \
-              of `rewrite`.",
+              of `rewrite`. With `after-auth=on`, only clients that `basic-auth` and `forward-auth` let in get the \
+              redirect.",
         example: r##"redirect "/old/*" "/new/{rest}{query}" status=301"##,
         known_as: KnownAs {
             nginx: &["return", "rewrite"],
@@ -589,15 +593,31 @@ fn path(values: &Values) -> PathPattern {
 fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     let (clients, files) = values.clients("client");
     let status = values.status("status").unwrap_or(Status::FORBIDDEN);
-    let is_internal = values.flag("internal").unwrap_or(false);
-    ClientRule { path: path(values), conditions: conditions(values), is_allowed, is_internal, clients, files, status }
+    ClientRule {
+        path: path(values),
+        conditions: conditions(values),
+        is_allowed,
+        is_internal: values.flag("internal").unwrap_or(false),
+        is_final: values.flag("internal").unwrap_or(false) || values.text("satisfy").as_deref() == Some("all"),
+        clients,
+        files,
+        status,
+    }
 }
 
 /// Rejects requests of clients for these paths.
 fn internal(path: PathPattern, when: Option<Condition>) -> ClientRule {
     let (conditions, clients) = (RuleConditions { when, ..RuleConditions::default() }, vec![ClientPattern::All]);
-    let (is_allowed, is_internal) = (false, true);
-    ClientRule { path, conditions, is_allowed, is_internal, clients, files: Vec::new(), status: Status::NOT_FOUND }
+    ClientRule {
+        path,
+        conditions,
+        is_allowed: false,
+        is_internal: true,
+        is_final: true,
+        clients,
+        files: Vec::new(),
+        status: Status::NOT_FOUND,
+    }
 }
 
 /// Conditions of a rule or route.
@@ -624,6 +644,7 @@ fn forward_auth(upstream: String, values: &Values) -> ForwardAuth {
         conditions: RuleConditions::default(),
         target: with_variables(&PathPattern::Any, target),
         status: Some(Status::FOUND),
+        is_after_auth: false,
     };
     ForwardAuth {
         login: values.template("login").map(login).map(Box::new),
@@ -647,6 +668,7 @@ fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {
         conditions: conditions(values),
         target: with_variables(&path(values), values.template("target").unwrap_or_default()),
         status,
+        is_after_auth: values.flag("after-auth").unwrap_or(false),
     }
 }
 

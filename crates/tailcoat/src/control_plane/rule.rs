@@ -271,7 +271,8 @@ fn group_pieces(text: &str) -> Vec<TemplatePiece> {
 }
 
 fn rewrite(path: PathPattern, pieces: Vec<TemplatePiece>, status: Option<Status>) -> config::Rewrite {
-    config::Rewrite { path, conditions: RuleConditions::default(), target: Template { pieces }, status }
+    let (conditions, target) = (RuleConditions::default(), Template { pieces });
+    config::Rewrite { path, conditions, target, status, is_after_auth: false }
 }
 
 fn rewrites(path: &PathRewrite, place: &RulePlace<'_>) -> Result<Vec<config::Rewrite>, String> {

@@ -323,6 +323,10 @@ mod tests {
             check(office, &path, ELSEWHERE, Some(403));
             let either = "allow \"192.0.2.0/24\"\ndeny all\nbasic-auth \"/page.html\" \"/nonexistent\" satisfy=\"any\"";
             check(either, &path, OFFICE, None);
+            let shut = format!("deny all path=\"/page.html\" satisfy=\"all\"\n{either}");
+            check(&shut, &path, OFFICE, Some(403));
+            check(&shut, &path, ELSEWHERE, Some(403));
+            check(either, &path, ELSEWHERE, Some(401));
         }
         let others = "deny all path=\"/page.html\"\ndeny all path=\"/\"";
         for path in ["/page.html.gzip", "/page.html.txt.gz", "/page.gz", "/page.htm.gz", "/.gz"] {
@@ -335,6 +339,20 @@ mod tests {
         check("allow all path=\"/a.tar.gz\"\ndeny all", "/a.tar.gz", ELSEWHERE, None);
         let open = "basic-auth \"*.gz\" off\nbasic-auth \"/files/*\" \"/nonexistent\"";
         check(open, "/files/a.tar.gz", ELSEWHERE, None);
+    }
+
+    /// Issue 23: redirects told their target before the password.
+    #[test]
+    fn redirects_may_wait_for_a_password() {
+        for (target, rule, expect) in [
+            ("after-auth=on", "basic-auth \"/go\" \"/nonexistent\"", Some(401)),
+            ("after-auth=on", "basic-auth \"/go\" off", Some(302)),
+            ("after-auth=on", "deny all", Some(403)),
+            ("after-auth=off", "basic-auth \"/go\" \"/nonexistent\"", Some(302)),
+        ] {
+            let rules = format!("redirect \"/go\" \"https://a.example/\" {target}\n{rule}");
+            assert_eq!(rejected(&rules, "/go", ELSEWHERE), expect, "{rules}");
+        }
     }
 
     #[test]

@@ -218,7 +218,14 @@ impl Rules {
         let redirected = preflight.or_else(|| self.shared.https().redirect(routed)).map(Rewritten::Answer);
         // A challenge on the way to HTTPS would be lost.
         let answers_bots = redirected.is_none();
-        let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
+        let rewritten = redirected.or_else(|| {
+            let (index, rule) = self.rewrites.find_from(routed, 0)?;
+            if rule.is_after_auth {
+                passage.state_mut().redirect = Some(index);
+                return None;
+            }
+            Some(apply(rule, routed))
+        });
         match self.guard(routed, routed.path, PathOrigin::Client, &[], answers_bots, &passage.visit) {
             Ok(others) => passage.add_other_paths(others),
             Err(rejection) => return rejection,
@@ -258,6 +265,11 @@ impl Rules {
                 // Local invariant: each rule with a server has a way to it.
                 _ => RuleDecision::Answer(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR)),
             };
+        }
+        if let Some(index) = passage.state().redirect
+            && let Rewritten::Answer(response) = apply(&self.rewrites.rules()[index], routed)
+        {
+            return RuleDecision::Answer(response);
         }
         match self.admit(passage, routed) {
             Ok(()) => RuleDecision::Pass,
@@ -423,7 +435,7 @@ impl Rules {
             if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
                 && !rule.is_allowed
                 && pattern.decides(path)
-                && (rule.is_internal || !may_sign_in())
+                && (rule.is_final || !may_sign_in())
             {
                 let rejection = BuiltResponse::rejection(rule.status, "a `deny` rule matches the client");
                 return Err(RuleDecision::Answer(rejection));

@@ -20,6 +20,8 @@ pub struct Passage {
 pub(super) struct PassageState {
     /// Targets that the request was rewritten to. Handlers are asked for the last.
     pub(super) targets: Vec<RewrittenTarget>,
+    /// Index of a redirect that waits until passwords and authentication servers have let the client in.
+    pub(super) redirect: Option<usize>,
     /// Number of times that a handler sent the request to another path; never reset.
     pub(super) sent_elsewhere: usize,
     /// Other readings of the request's paths and targets that guards were evaluated for.
@@ -50,6 +52,7 @@ impl PassageState {
     const fn new() -> Self {
         Self {
             targets: Vec::new(),
+            redirect: None,
             sent_elsewhere: 0,
             other_paths: Vec::new(),
             asked: Vec::new(),
