@@ -81,6 +81,12 @@ impl SiteParts {
             self.closed = vec![all];
         }
         self.closed.dedup();
+        let is_alternative = |node: &KdlNode| node.has_property("satisfy");
+        if self.guards.iter().any(is_alternative) {
+            for node in self.closed.iter_mut().chain(&mut self.rejections) {
+                *node = node.clone().property("satisfy", "all");
+            }
+        }
         let has_root = self.files.iter().any(|node| node.name() == "root");
         if !has_root && self.handlers.is_empty() && self.redirects.is_empty() && self.last.is_none() {
             // A site must have something to serve.

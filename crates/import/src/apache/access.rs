@@ -30,6 +30,21 @@ struct Rule {
     is_any: bool,
 }
 
+impl Rule {
+    fn of(access: Access) -> Self {
+        Self { access, needs_password: false, is_any: false }
+    }
+
+    fn is_open(&self) -> bool {
+        self.access == Access::All && !self.needs_password
+    }
+
+    /// Returns `true` if no client has access.
+    fn is_shut(&self) -> bool {
+        self.access == Access::Denied && !self.is_any
+    }
+}
+
 /// Returns `true` if a directive belongs to access rules.
 pub(super) fn is_part(directive: &Directive) -> bool {
     matches!(
@@ -57,14 +72,14 @@ pub(super) fn is_part(directive: &Directive) -> bool {
 
 /// Returns `true` if a block lets all clients in, or says nothing of them.
 pub(super) fn is_open(block: &[Directive]) -> bool {
-    let open = |rule: Option<Rule>| rule.is_none_or(|rule| rule.access == Access::All && !rule.needs_password);
+    let open = |rule: Option<Rule>| rule.is_none_or(|rule| rule.is_open());
     let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
     rule(block, scope).is_ok_and(open) && !block.iter().any(is_limit)
 }
 
 /// Returns `true` if a block lets no client in, or says nothing of clients.
 pub(super) fn is_closed(block: &[Directive]) -> bool {
-    let closed = |rule: Option<Rule>| rule.is_none_or(|rule| rule.access == Access::Denied && !rule.needs_password);
+    let closed = |rule: Option<Rule>| rule.is_none_or(|rule| rule.is_shut());
     let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
     rule(block, scope).is_ok_and(closed)
 }
@@ -96,6 +111,7 @@ pub(super) fn translate(
     let mut lines = Vec::new();
     // Directories, each with the length of its alias: those of an alias are no part of the directories around it.
     let mut directories: Vec<(usize, Stated<'_>)> = Vec::new();
+    let merge = Merge::new(sections, blocks, mounts, has_tls);
     for (index, section) in sections.iter().enumerate().rev() {
         let patterns = match &section.patterns {
             Ok(patterns) => patterns,
@@ -110,7 +126,7 @@ pub(super) fn translate(
         let environment = environment::of_blocks(blocks, sections, section.block, has_tls);
         let scope = ExpressionScope { has_tls, environment: &environment };
         methods(section, scope, parts, notes);
-        let rule = match merged(section, &sections[..index], scope) {
+        let rule = match merge.rule(index, scope) {
             Ok(None) => continue,
             Ok(Some(rule)) => rule,
             Err((directive, why)) => {
@@ -122,6 +138,10 @@ pub(super) fn translate(
             // Guards take a directory for a file without an extension.
             let nodes = for_each(patterns, |pattern| on_path("respond", pattern).word(403));
             parts.handlers.extend(nodes);
+            continue;
+        }
+        if merge.is_final[index] {
+            parts.guards.extend(for_each(patterns, |pattern| with_path(KdlNode::new("deny").word("all"), pattern)));
             continue;
         }
         let file = || setting(section, sections, "authuserfile");
@@ -157,7 +177,14 @@ pub(super) fn translate(
     }
     directories.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
     lines.extend(directories.into_iter().map(|(_, stated)| stated));
+    // No password lifts what stands before.
+    let count = parts.guards.len();
     write(&lines, parts);
+    if parts.guards.iter().any(|node| node.has_property("satisfy")) {
+        for node in &mut parts.guards[..count] {
+            *node = node.clone().property("satisfy", "all");
+        }
+    }
 }
 
 /// Returns `true` for a section of all names except some, in a site whose files are its own.
@@ -281,7 +308,7 @@ fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut 
         };
         match rule(directive.children(), scope) {
             Ok(None) => {}
-            Ok(Some(rule)) if rule.access == Access::All && !rule.needs_password => {}
+            Ok(Some(rule)) if rule.is_open() => {}
             Ok(Some(rule)) if rule.access == Access::Denied && !rule.needs_password => {
                 parts.guards.extend(for_each(patterns, |pattern| {
                     with_path(KdlNode::new("deny").word("all"), pattern).property("method", &test)
@@ -300,26 +327,139 @@ fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut 
 
 type Refusal<'a> = (&'a Directive, String);
 
-/// The rule of a section; `None` if it has none. Old and new access rules are of two modules of Apache: a section that
-/// has rules of one only keeps those of the other from the sections around it.
-fn merged<'a>(
-    section: &ApacheSection<'a>,
-    before: &[ApacheSection<'a>],
-    scope: ExpressionScope<'_>,
-) -> Result<Option<Rule>, Refusal<'a>> {
-    let named = |name: &str| section.block.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
-    if let Some(merging) = named("authmerging").filter(|merging| !merging.first().eq_ignore_ascii_case("off")) {
-        return Err((merging, "rules of sections replace each other".to_owned()));
+/// Rules of a block, by the module of Apache that has them: both must let a client in.
+#[derive(Default)]
+struct OwnRules {
+    /// `Order`, `Allow` and `Deny`.
+    old: Option<Rule>,
+    /// `Require`.
+    new: Option<Rule>,
+}
+
+/// The rule of one of the modules.
+type OfModule = fn(&OwnRules) -> Option<&Rule>;
+
+impl OwnRules {
+    fn old(&self) -> Option<&Rule> {
+        self.old.as_ref()
     }
-    let (old, new) = (old_rule(section.block, scope)?, required(section.block, true, scope)?);
-    let mut around = before.iter().rev().filter(|outer| outer.covers(section)).map(|outer| outer.block);
-    let (old, new) = match (old, new) {
-        (None, None) => return Ok(None),
-        (Some(old), None) => (Some(old), around.find_map(|block| required(block, true, scope).ok()?)),
-        (None, Some(new)) => (around.find_map(|block| old_rule(block, scope).ok()?), Some(new)),
-        both => both,
-    };
-    joined(section.block, old, new)
+
+    fn new(&self) -> Option<&Rule> {
+        self.new.as_ref()
+    }
+}
+
+/// Merge of the rules of sections: those of one module replace each other, and leave those of the other module alone.
+struct Merge<'a, 'd> {
+    sections: &'a [ApacheSection<'d>],
+    own: Vec<OwnRules>,
+    /// True if there are rules of both modules.
+    is_mixed: bool,
+    /// True for sections that reject all clients, which no later section of the same module lifts.
+    is_final: Vec<bool>,
+}
+
+impl<'a, 'd> Merge<'a, 'd> {
+    fn new(sections: &'a [ApacheSection<'d>], blocks: &[&[Directive]], mounts: &[Mount], has_tls: bool) -> Self {
+        let own = |section: &ApacheSection<'_>| {
+            let environment = environment::of_blocks(blocks, sections, section.block, has_tls);
+            let scope = ExpressionScope { has_tls, environment: &environment };
+            let old = old_rule(section.block, scope).ok().flatten();
+            OwnRules { old: old.map(Rule::of), new: required(section.block, true, scope).ok().flatten() }
+        };
+        let own: Vec<OwnRules> = sections.iter().map(own).collect();
+        let is_mixed = own.iter().any(|own| own.old.is_some()) && own.iter().any(|own| own.new.is_some());
+        let mut merge = Self { sections, own, is_mixed, is_final: Vec::new() };
+        merge.is_final = (0..sections.len()).map(|index| is_mixed && merge.stays_shut(index, mounts)).collect();
+        merge
+    }
+
+    /// Returns `true` if a section rejects all clients, and its rule holds for all its paths in the end.
+    fn stays_shut(&self, index: usize, mounts: &[Mount]) -> bool {
+        let section = &self.sections[index];
+        let Some((rule, of)) = self.only(index) else { return false };
+        // Paths of an alias are no paths of the directories around it.
+        let has_alias = |mount: &Mount| {
+            let path = format!("{}/", mount.prefix);
+            let has = |pattern: &ForeignPattern| {
+                pattern.fits(&path) && section::alias_length(pattern, mounts) < mount.prefix.len()
+            };
+            section.patterns.iter().flatten().any(has)
+        };
+        let lifts = |later: usize| {
+            of(&self.own[later]).is_some_and(|rule| !rule.is_shut()) && self.sections[later].overlaps(section)
+        };
+        rule.is_shut()
+            && !is_any(section.block)
+            && !(section.is_of_directory() && mounts.iter().any(has_alias))
+            && !(index + 1..self.sections.len()).any(lifts)
+    }
+
+    /// The rule of a section that has rules of one module, and the way to others of that module.
+    fn only(&self, index: usize) -> Option<(&Rule, OfModule)> {
+        match &self.own[index] {
+            OwnRules { old: Some(rule), new: None } => Some((rule, OwnRules::old)),
+            OwnRules { old: None, new: Some(rule) } => Some((rule, OwnRules::new)),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if a rule for all clients lifts none of the same module.
+    fn lifts_nothing(&self, index: usize, of: OfModule) -> bool {
+        let section = &self.sections[index];
+        let before = (0..index).rev().filter(|before| self.sections[*before].may_share_paths(section));
+        for (other, rule) in before.filter_map(|before| Some((&self.sections[before], of(&self.own[before])?))) {
+            if !rule.is_open() {
+                return false;
+            }
+            if other.covers(section) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// The rule of the other module that holds for all paths of a section.
+    fn of_other(&self, index: usize, of: OfModule) -> Result<Option<&Rule>, Refusal<'d>> {
+        let section = &self.sections[index];
+        for before in (0..index).rev() {
+            let Some(rule) = of(&self.own[before]) else { continue };
+            let other = &self.sections[before];
+            if other.covers(section) {
+                return Ok(Some(rule));
+            }
+            // Lines of a final one come first in any case.
+            if !rule.is_open() && !self.is_final[before] && other.overlaps(section) {
+                let why = "old and new access rules are mixed: other sections reject some of its paths";
+                return Err((section.directive, why.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rule that holds for the paths of a section; `None` if it has none, or changes nothing.
+    fn rule(&self, index: usize, scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'d>> {
+        let section = &self.sections[index];
+        let named = |name: &str| section.block.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
+        if let Some(merging) = named("authmerging").filter(|merging| !merging.first().eq_ignore_ascii_case("off")) {
+            return Err((merging, "rules of sections replace each other".to_owned()));
+        }
+        let (old, new) = (old_rule(section.block, scope)?, required(section.block, true, scope)?);
+        let Some((rule, own)) = self.only(index).filter(|_| self.is_mixed) else {
+            return joined(section.block, old, new);
+        };
+        if self.is_final[index] {
+            return Ok(Some(rule.clone()));
+        }
+        if rule.is_open() && self.lifts_nothing(index, own) {
+            return Ok(None);
+        }
+        let (old, new) = match old {
+            Some(old) => (Some(old), self.of_other(index, OwnRules::new)?.cloned()),
+            None => (self.of_other(index, OwnRules::old)?.map(|rule| rule.access.clone()), new),
+        };
+        joined(section.block, old, new)
+    }
 }
 
 /// The rule of a block; `None` if it has none.
@@ -328,19 +468,22 @@ fn rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option
     joined(block, old_rule(block, scope)?, required(block, true, scope)?)
 }
 
+/// Returns `true` if an address or a password is enough.
+fn is_any(block: &[Directive]) -> bool {
+    block.iter().any(|child| child.name.eq_ignore_ascii_case("satisfy") && child.first().eq_ignore_ascii_case("any"))
+}
+
 /// One rule of old and new ones.
 fn joined(block: &[Directive], old: Option<Access>, new: Option<Rule>) -> Result<Option<Rule>, Refusal<'_>> {
-    let is_any = block
-        .iter()
-        .any(|child| child.name.eq_ignore_ascii_case("satisfy") && child.first().eq_ignore_ascii_case("any"));
+    let is_any = is_any(block);
     Ok(match (old, new) {
         (None, None) => None,
-        (Some(access), None) => Some(Rule { access, needs_password: false, is_any: false }),
+        (Some(access), None) => Some(Rule::of(access)),
         (None, Some(rule)) => Some(rule),
         (Some(access), Some(rule)) if rule.access == Access::All => Some(Rule { access, is_any, ..rule }),
         (Some(Access::All), Some(rule)) if !is_any => Some(rule),
         (Some(Access::Denied), Some(_)) | (Some(_), Some(Rule { access: Access::Denied, .. })) if !is_any => {
-            Some(Rule { access: Access::Denied, needs_password: false, is_any: false })
+            Some(Rule::of(Access::Denied))
         }
         (Some(_), Some(_)) => {
             let is_rule = |child: &&Directive| is_part(child);
@@ -453,7 +596,7 @@ pub(super) fn client_of(text: &str) -> Option<String> {
 
 /// `Require` lines. With `is_any`, one that holds is enough.
 fn required<'a>(block: &'a [Directive], is_any: bool, scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'a>> {
-    let open = Rule { access: Access::All, needs_password: false, is_any: false };
+    let open = Rule::of(Access::All);
     let mut found: Vec<(&Directive, Rule)> = Vec::new();
     for directive in block {
         let inner = match directive.name.to_ascii_lowercase().as_str() {
@@ -484,9 +627,8 @@ fn required<'a>(block: &'a [Directive], is_any: bool, scope: ExpressionScope<'_>
 }
 
 fn any(one: &Rule, other: &Rule) -> Option<Rule> {
-    let is_open = |rule: &Rule| rule.access == Access::All && !rule.needs_password;
-    if is_open(one) || is_open(other) {
-        return Some(Rule { access: Access::All, needs_password: false, is_any: false });
+    if one.is_open() || other.is_open() {
+        return Some(Rule::of(Access::All));
     }
     match (&one.access, &other.access, one.needs_password, other.needs_password) {
         (Access::Denied, _, false, _) => Some(other.clone()),
@@ -522,7 +664,7 @@ fn all(one: &Rule, other: &Rule) -> Option<Rule> {
 
 fn one<'a>(directive: &'a Directive, scope: ExpressionScope<'_>) -> Result<Rule, Refusal<'a>> {
     let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
-    let rule = |access| Rule { access, needs_password: false, is_any: false };
+    let rule = Rule::of;
     let unknown = || (directive, UNKNOWN_VARIABLE.to_owned());
     let inexpressible = || (directive, "its expression has no counterpart".to_owned());
     let clients = |list: &[&str]| -> Result<Vec<String>, Refusal<'a>> {

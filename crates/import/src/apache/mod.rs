@@ -6,6 +6,8 @@
 //! expressions, and [`environment`] those of variables that `SetEnvIf` sets.
 
 mod access;
+#[cfg(test)]
+mod access_tests;
 mod alias;
 mod conditional;
 mod environment;

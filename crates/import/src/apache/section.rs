@@ -45,6 +45,23 @@ impl ApacheSection<'_> {
         self.rank.0 == 0 || (self.rank.0 == 1 && !is(self.directive, "proxy") && is_fixed())
     }
 
+    /// Returns `true` if some path may match the patterns of both.
+    pub(super) fn may_share_paths(&self, other: &Self) -> bool {
+        let (Ok(own), Ok(others)) = (&self.patterns, &other.patterns) else { return true };
+        own.iter().any(|own| others.iter().any(|other| own.overlaps(other)))
+    }
+
+    /// Returns `true` if both may be for one path. Of two directories, one must be in the other.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let is_directory = |section: &Self| {
+            section.rank.0 == 0 && is(section.directive, "directory") && !section.directive.first().contains(['*', '?'])
+        };
+        match is_directory(self) && is_directory(other) {
+            true => self.covers(other) || other.covers(self),
+            false => self.may_share_paths(other),
+        }
+    }
+
     /// Returns `true` if all paths of another section are paths of this one. Of two directories, one is in the other.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let place = |section: &Self| section.directive.first().trim_end_matches('/').to_owned();
