@@ -196,6 +196,15 @@ fn is_of_other_names(section: &Directive, blocks: &[&[Directive]]) -> bool {
         && !blocks.iter().any(|block| block.iter().any(forwards))
 }
 
+/// Lets the redirects from a place on wait for passwords: those of directories, files and locations do in Apache.
+pub(super) fn wait_for_passwords(parts: &mut SiteParts, from: usize) {
+    if parts.guards.iter().any(|node| node.name() == "basic-auth" && node.last_value() != "off") {
+        for node in parts.redirects[from..].iter_mut().filter(|node| node.name() == "redirect") {
+            *node = node.clone().word_property("after-auth", "on");
+        }
+    }
+}
+
 /// Makes access rules of the handlers that reject names, if a rewrite may hide the requested path from them.
 pub(super) fn keep_names(parts: &mut SiteParts) {
     if !parts.redirects.iter().any(|node| node.name() == "rewrite" && !node.has_property("missing")) {

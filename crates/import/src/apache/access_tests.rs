@@ -1,5 +1,7 @@
 //! Translations of access rules that sections and modules of Apache share.
 
+use std::path::Path;
+
 use super::tests::translated;
 
 /// Lines of access rules of a site whose root is `/srv`, and the remarks.
@@ -89,4 +91,90 @@ fn passwords_lift_no_other_rejection() {
     // A section of the same kind needs no password, so that none lifts its rule.
     let (lines, _) = rules(&format!("{any}\n<Location /p/x/>\nRequire all denied\n</Location>"));
     assert_eq!(lines[..2], ["deny all path=\"/p/x/*\"", "basic-auth \"/p/x/*\" off"]);
+}
+
+/// Issue 23: redirects below a password told their target to all clients.
+#[test]
+fn redirects_of_directories_wait_for_passwords() {
+    let password = "AuthType Basic\nAuthUserFile /u\nRequire valid-user";
+    let redirects = |text: &str, of_directory: Option<&Path>| -> Vec<String> {
+        let (lines, remarks) = translated(text, of_directory);
+        assert!(remarks.is_empty(), "{text}\n{remarks:#?}");
+        lines.into_iter().filter(|line| line.starts_with("redirect")).collect()
+    };
+    let rule = "RewriteEngine on\nRewriteRule ^go$ https://x.example/secret [R]";
+    let waiting = ["redirect \"~^/go$\" \"https://x.example/secret{query}\" status=302 after-auth=on"];
+    let directory = format!("DocumentRoot /srv\n<Directory /srv>\n{password}\n{rule}\n</Directory>");
+    assert_eq!(redirects(&directory, None), waiting);
+    assert_eq!(redirects(&format!("{password}\n{rule}"), Some(Path::new("/srv/.htaccess"))), waiting);
+    let location =
+        format!("DocumentRoot /srv\n<Location /a/>\n{password}\nRedirect /a/b/ https://x.example/\n</Location>");
+    let waiting = ["redirect \"/a/b/*\" \"https://x.example/{rest}{query}\" status=302 after-auth=on"];
+    assert_eq!(redirects(&location, None), waiting);
+    // Those of a host come before the password.
+    let host = format!("DocumentRoot /srv\nRedirect /b/ https://x.example/\n<Location /a/>\n{password}\n</Location>");
+    assert_eq!(redirects(&host, None), ["redirect \"/b/*\" \"https://x.example/{rest}{query}\" status=302"]);
+    let open = "DocumentRoot /srv\n<Location /a/>\nRedirect /a/b/ https://x.example/\n</Location>";
+    assert_eq!(redirects(open, None), ["redirect \"/a/b/*\" \"https://x.example/{rest}{query}\" status=302"]);
+}
+
+/// Issue 23: rules after one that ends the processing rejected its paths, too.
+#[test]
+fn ended_rules_reject_nothing() {
+    let check = |body: &str, expect: &[&str]| {
+        let (lines, remarks) = rules(&format!("RewriteEngine on\n{body}"));
+        assert_eq!(lines, expect, "{body}\n{remarks:#?}");
+    };
+    check(
+        "RewriteRule ^/a/public/ - [END]\nRewriteRule ^/a/ - [F]",
+        &["deny all path=\"~^/a/\" when=\"not path matches '^/a/public/'\""],
+    );
+    // The first rule may not be reached, or is for other paths.
+    check("RewriteRule ^/x - [C]\nRewriteRule ^/a/public/ - [L]\nRewriteRule ^/a/ - [F]", &["deny all path=\"~^/a/\""]);
+    check(
+        "RewriteCond %{REQUEST_METHOD} GET\nRewriteRule ^/a/public/ - [L]\nRewriteRule ^/a/ - [F]",
+        &["deny all path=\"~^/a/\""],
+    );
+    check(
+        "<Directory /srv>\nRewriteEngine on\nRewriteRule /public - [L]\nRewriteRule ^a/ - [F]\n</Directory>",
+        &["deny all path=\"~^/a/\""],
+    );
+    let inner = "<Directory /srv>\nRewriteEngine on\nRewriteRule secret - [F]\n</Directory>\n\
+                 <Directory /srv/a>\nRewriteEngine on\n</Directory>";
+    check(inner, &["deny all path=\"~secret\" when=\"not path starts-with '/a/'\""]);
+    check(
+        &format!("{inner}\n<Directory /srv/a>\nRewriteOptions Inherit\n</Directory>"),
+        &["deny all path=\"~secret\""],
+    );
+}
+
+/// Issue 23: `..` in a place on the disk led to a pattern that does not exist.
+#[test]
+fn places_on_the_disk_are_normalised() {
+    check("<Directory /srv/a/..>\nRequire all denied\n</Directory>", &["deny all"]);
+    check("<Directory \"/srv//a/./b/\">\nRequire all denied\n</Directory>", &["deny all path=\"/a/b/*\""]);
+    let (lines, _) = translated("DocumentRoot /srv/www/../web/\nAlias /a /srv/../opt/a", None);
+    assert!(lines.iter().any(|line| line == "root \"/srv/web/\""), "{lines:#?}");
+    assert!(lines.iter().any(|line| line == "files \"/a/*\" root=\"/opt/a\" {"), "{lines:#?}");
+}
+
+/// Issue 23: a directory of the root had paths below an alias of one file.
+#[test]
+fn files_have_no_paths_below() {
+    let lines = |alias: &str| translated(&format!("DocumentRoot /srv\n{alias} /srv/a.txt"), None).0;
+    let of_file = lines("Alias /data");
+    let expect = ["rewrite \"/data\" \"/a.txt\"", "respond \"/data/*\" 404"];
+    assert!(of_file.windows(2).any(|some| some == expect), "{of_file:#?}");
+    let with_slash = lines("Alias /data/");
+    assert!(with_slash.contains(&"rewrite \"/data/\" \"/a.txt\"".to_owned()), "{with_slash:#?}");
+}
+
+/// Issue 23: the note on PHP named a rule that was translated.
+#[test]
+fn notes_on_php_name_what_they_are_about() {
+    let text = "<VirtualHost *:80>\nServerName a.de\nDocumentRoot /srv\nRewriteEngine on\n\
+                RewriteRule ^/x/.*\\.php$ - [F]\n</VirtualHost>";
+    let (_, remarks) = translated(text, None);
+    assert!(remarks.iter().any(|remark| remark.starts_with("httpd.conf:1:")), "{remarks:#?}");
+    assert!(!remarks.iter().any(|remark| remark.contains("RewriteRule")), "{remarks:#?}");
 }

@@ -73,7 +73,7 @@ impl<'a> AliasContext<'a> {
     pub(super) fn translate(&self, mount: &Mount, alias: &Directive, parts: &mut SiteParts) {
         let is_script = is(alias, "scriptalias");
         if mount.is_file {
-            return self.file(mount, is_script, parts);
+            return self.file(mount, is_script, alias.first().ends_with('/'), parts);
         }
         let pattern = format!("{}/*", mount.prefix);
         let names = self.indexes_of(mount);
@@ -110,8 +110,8 @@ impl<'a> AliasContext<'a> {
         }
     }
 
-    /// An alias to a file.
-    fn file(&self, mount: &Mount, is_script: bool, parts: &mut SiteParts) {
+    /// An alias to a file. `has_slash` is true if the alias ends with a slash.
+    fn file(&self, mount: &Mount, is_script: bool, has_slash: bool, parts: &mut SiteParts) {
         let (Some((directory, name)), Some((around, own))) =
             (mount.directory.rsplit_once('/'), mount.prefix.rsplit_once('/'))
         else {
@@ -121,18 +121,25 @@ impl<'a> AliasContext<'a> {
         // A name of its own cannot be that of another file.
         let around = if own == name { around } else { &mount.prefix };
         let path = other.clone().unwrap_or_else(|| format!("{around}/{name}"));
-        if own != name || other.is_some() {
-            let runs = is_script || name.ends_with(".php");
+        let runs = is_script || name.ends_with(".php");
+        if own != name || has_slash || other.is_some() {
             parts.redirects.push(match runs {
                 true => KdlNode::with("rewrite", format!("~^{}(/.*)?$", regex::escape(&mount.prefix)))
                     .text(format!("{path}{{1}}")),
-                false => KdlNode::with("rewrite", &mount.prefix).text(&path),
+                false => {
+                    let from = if has_slash { format!("{}/", mount.prefix) } else { mount.prefix.clone() };
+                    KdlNode::with("rewrite", from).text(&path)
+                }
             });
         }
         if other.is_none() {
             let node = KdlNode::with(if is_script { "cgi" } else { "files" }, path).property("root", directory);
             let line = (!around.is_empty()).then(|| KdlNode::with("strip-prefix", around));
             parts.handlers.push(node.block(line.into_iter().collect()));
+        }
+        if !runs {
+            // A file has no paths below it, even if the root has a directory there.
+            parts.handlers.push(KdlNode::with("respond", format!("{}/*", mount.prefix)).word(404));
         }
     }
 

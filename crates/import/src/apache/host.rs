@@ -331,8 +331,12 @@ impl<'a> HostSource<'a> {
         let inner: Vec<String> = sections.iter().filter(rewrites).filter_map(|section| section.base.clone()).collect();
         let indexes = self.indexes(sections);
         let index = indexes.first().map_or("index.html", String::as_str);
+        let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
+        let inner_replace = all.filter(|child| is(child, "rewriteoptions")).count() == 0;
+        let names = &names;
+        let inner = &inner;
         let scope =
-            RewriteScope { base, has_tls, names: &names, has_scripts, preserves_host, inner: &inner, root, index };
+            RewriteScope { base, has_tls, names, has_scripts, preserves_host, inner, inner_replace, root, index };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
             && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
@@ -340,12 +344,17 @@ impl<'a> HostSource<'a> {
             rewrite::translate(self.blocks[0], &scope, parts, notes);
         }
         let found = rewrite::translate(own, &scope, parts, notes);
+        if base.is_some() {
+            access::wait_for_passwords(parts, 0);
+        }
         let (mut takes_directories, mut keeps_files) = (found.takes_directories, found.keeps_files);
         let mut keeps_base = found.keeps_base;
         fallback = found.fallback.or(fallback);
         for section in sections {
             let scope = RewriteScope { base: section.base.as_deref(), ..scope };
+            let from = parts.redirects.len();
             let found = rewrite::translate(section.block, &scope, parts, notes);
+            access::wait_for_passwords(parts, from);
             takes_directories |= found.takes_directories;
             keeps_base |= found.keeps_base;
             keeps_files |= found.keeps_files;
@@ -431,13 +440,16 @@ impl<'a> HostSource<'a> {
             let environment = environment::of_blocks(&self.blocks, sections, block, has_tls);
             let scope = ExpressionScope { has_tls, environment: &environment };
             let place = Place { paths: &[], scope, is_expiring, runs_programs: false };
+            let from = parts.redirects.len();
             for directive in block {
                 if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
                     parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
                 }
                 self.setting(directive, place, parts, notes);
             }
+            let from = if self.directory.is_some() { from } else { parts.redirects.len() };
             conditional::translate(block, &[], place.scope, parts, notes);
+            access::wait_for_passwords(parts, from);
         }
         for section in sections {
             match &section.patterns {
@@ -452,9 +464,10 @@ impl<'a> HostSource<'a> {
                     let scope = ExpressionScope { has_tls, environment: &environment };
                     let runs_programs = alias::runs_programs(section, sections);
                     let place = Place { paths: patterns, scope, is_expiring, runs_programs };
-                    let from = parts.fields.len();
+                    let (from, redirects) = (parts.fields.len(), parts.redirects.len());
                     section.block.iter().for_each(|directive| self.setting(directive, place, parts, notes));
                     conditional::translate(section.block, patterns, scope, parts, notes);
+                    access::wait_for_passwords(parts, redirects);
                     if is_of_files(section.directive)
                         && front.as_ref().is_some_and(|path| !patterns.iter().any(|one| one.fits(path)))
                     {
@@ -500,18 +513,20 @@ impl<'a> HostSource<'a> {
 
     /// Directive that names a PHP script.
     fn names_script(&self, sections: &[ApacheSection<'a>]) -> Option<&'a Directive> {
-        let own = self.blocks.iter().copied().chain(sections.iter().map(|section| section.block)).flatten();
-        let mut named = own.filter(|child| {
-            matches!(child.name.to_ascii_lowercase().as_str(), "directoryindex" | "fallbackresource" | "rewriterule")
-                && child.arguments.iter().any(|word| word.contains(".php"))
+        let own = || self.blocks.iter().copied().chain(sections.iter().map(|section| section.block)).flatten();
+        let is_script = |word: &str| word.contains(".php");
+        let mut named = own().filter(|child| match child.name.to_ascii_lowercase().as_str() {
+            "directoryindex" | "fallbackresource" => child.arguments.iter().any(|word| is_script(word)),
+            "rewriterule" => is_script(child.argument(1)),
+            _ => false,
         });
+        let place = self.host.or(self.blocks[0].first());
         named.next().or_else(|| {
-            // Scripts beside the file are run, too.
-            let directory = self.directory.map(Path::new)?;
-            let entries = std::fs::read_dir(directory).ok()?.take(1000).flatten();
-            let has_script =
-                entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|name| name == "php"));
-            self.blocks[0].first().filter(|_| has_script)
+            // A rule for scripts, or scripts beside the file.
+            let has_rule = own().any(|child| is(child, "rewriterule") && is_script(child.first()));
+            let entries = || std::fs::read_dir(self.directory.map(Path::new)?).ok();
+            let mut entries = entries().into_iter().flatten().take(1000).flatten().map(|entry| entry.path());
+            place.filter(|_| has_rule || entries.any(|path| path.extension().is_some_and(|name| name == "php")))
         })
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::proxy::{self, ProxyOptions};
-use super::rewrite_condition::{PropertyCondition, Tests, path_matches, with_properties};
+use super::rewrite_condition::{PropertyCondition, Tests, conditions_of, path_matches, with_properties};
 use super::rewrite_values::{base_of, flag_name, is_of_script, is_own_file, leads_to_itself, variable};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -24,6 +24,8 @@ pub(super) struct RewriteScope<'a> {
     pub(super) preserves_host: bool,
     /// Prefixes of directories with rules of their own.
     pub(super) inner: &'a [String],
+    /// True if no `RewriteOptions` lets directories inherit rules.
+    pub(super) inner_replace: bool,
     /// Directory of the site.
     pub(super) root: &'a str,
     /// First name of an index file.
@@ -125,6 +127,10 @@ struct RewriteState {
     variables: HashMap<String, String>,
     /// Conditions under which a rule has ended the processing.
     passed: Vec<String>,
+    /// Those of them that depend on the path only, and hold for no more paths than in Apache.
+    exempt: Vec<String>,
+    /// True if a rule before decides which of the next rules apply.
+    is_chained: bool,
     /// True if a rule before leads missing paths to a script, so that rules reach only paths that exist.
     is_behind_front: bool,
 }
@@ -257,6 +263,7 @@ impl RewriteRule<'_> {
         let has = |names: &[&str]| flags.iter().any(|flag| names.contains(&flag.as_str()));
         let value = |name: &str| flags.iter().find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='));
         let target = self.directive.argument(1);
+        self.state.is_chained |= has(&["C", "N"]) || flags.iter().any(|flag| flag.starts_with("S="));
         let sets_only = |flag: &String| flag.starts_with("E=") || flag.starts_with("ENV=") || flag == "NC";
         self.set_variables(conditions);
         if target == "-" && !flags.is_empty() && flags.iter().all(sets_only) {
@@ -351,6 +358,11 @@ impl RewriteRule<'_> {
                 continue;
             }
             let conditions = conditions_of(tests, &pattern);
+            let is_exact = self.base.is_none()
+                || (self.directive.first().starts_with('^') && !crate::pattern::has_branches(self.directive.first()));
+            if *tests == Tests::default() && is_exact && conditions.len() == 1 && !self.state.is_chained {
+                self.state.exempt.push(format!("not {}", conditions[0]));
+            }
             if tests.is_missing || conditions.is_empty() {
                 return Err("it ends the processing for paths without a file".to_owned());
             }
@@ -387,7 +399,9 @@ impl RewriteRule<'_> {
         }
         let pattern = self.pattern()?;
         let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
-        let tests = &Tests { whens: tests.whens.iter().cloned().chain(excluded).collect(), ..tests.clone() };
+        let exempt = self.state.exempt.iter().cloned().chain(self.inner().filter(|_| self.scope.inner_replace));
+        let whens = tests.whens.iter().cloned().chain(excluded).chain(exempt).collect();
+        let tests = &Tests { whens, ..tests.clone() };
         let (paths, tests) = &self.paths(tests, &pattern);
         for pattern in paths {
             if self.state.is_behind_front && status == 403 {
@@ -406,13 +420,17 @@ impl RewriteRule<'_> {
     fn passed(&self, script: &str) -> Vec<String> {
         let own = path_matches(&ForeignPattern::Exact(script.to_owned()));
         let passed = self.state.passed.iter().filter(|passed| **passed != own).map(|passed| format!("not ({passed})"));
-        // Rules of a host apply to all directories.
+        passed.chain(self.inner()).collect()
+    }
+
+    /// Conditions that a path is in no directory with rules of its own. Rules of a host apply to all directories.
+    fn inner(&self) -> impl Iterator<Item = String> {
         let base = self.scope.base;
-        let is_inner = |prefix: &&String| {
+        let is_inner = move |prefix: &&String| {
             base.is_some_and(|base| prefix.len() > base.len() && prefix.starts_with(base) && !prefix.is_empty())
         };
         let inner = self.scope.inner.iter().filter(is_inner);
-        passed.chain(inner.map(|prefix| format!("not path starts-with {}", quoted(&format!("{prefix}/"))))).collect()
+        inner.map(|prefix| format!("not path starts-with {}", quoted(&format!("{prefix}/"))))
     }
 
     /// Expression for `^(/a/.*)` if its target `/srv$1` is the root `/srv/a` on the disk with the rest of the path.
@@ -770,11 +788,4 @@ impl RewriteRule<'_> {
             };
         }
     }
-}
-
-/// Conditions on requests, which do not depend on files, under which a rule with this pattern applies.
-fn conditions_of(tests: &Tests, pattern: &ForeignPattern) -> Vec<String> {
-    let paths = tests.paths.iter().chain(Some(pattern).filter(|pattern| !pattern.is_all())).map(path_matches);
-    let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
-    tests.conditions().into_iter().chain(paths).chain(excluded).collect()
 }

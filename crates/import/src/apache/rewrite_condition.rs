@@ -278,6 +278,13 @@ pub(super) fn path_matches(pattern: &ForeignPattern) -> String {
     format!("path matches {}", quoted(&pattern.expression()))
 }
 
+/// Conditions on requests, which do not depend on files, under which a rule with this pattern applies.
+pub(super) fn conditions_of(tests: &Tests, pattern: &ForeignPattern) -> Vec<String> {
+    let paths = tests.paths.iter().chain(Some(pattern).filter(|pattern| !pattern.is_all())).map(path_matches);
+    let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+    tests.conditions().into_iter().chain(paths).chain(excluded).collect()
+}
+
 /// Returns `true` if an expression has a group whose match can be named.
 fn has_group(text: &str) -> bool {
     text.match_indices('(').any(|(at, _)| !text[at + 1..].starts_with('?') && !text[..at].ends_with('\\'))

@@ -167,6 +167,7 @@ impl Reader {
                     }
                 }
                 _ => {
+                    normalise(&mut directive);
                     if let Some(block) = directive.block.take() {
                         directive.block = Some(self.resolve(block, depth)?);
                     }
@@ -223,6 +224,29 @@ impl Reader {
         };
         is != is_negated
     }
+}
+
+/// Removes `.`, `..` and doubled slashes from a place on the disk, as Apache does.
+fn normalise(directive: &mut Directive) {
+    let index = match directive.name.to_ascii_lowercase().as_str() {
+        "directory" | "documentroot" => 0,
+        "alias" | "scriptalias" => 1,
+        _ => return,
+    };
+    let Some(text) = directive.arguments.get_mut(index).filter(|text| text.starts_with('/')) else { return };
+    if !text.contains("//") && !text.split('/').any(|part| matches!(part, "." | "..")) {
+        return;
+    }
+    let mut parts = Vec::new();
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let end = if text.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    *text = format!("/{}{end}", parts.join("/"));
 }
 
 /// The content of a macro with its values.
