@@ -4,7 +4,7 @@ use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 
-use super::matcher::PRIVATE_RANGES;
+use super::{matcher::PRIVATE_RANGES, order};
 
 /// Options of all sites.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct GlobalOptions {
     pub(super) is_automatic_off: bool,
     pub(super) default_bind: Vec<String>,
     pub(super) has_local_certificates: bool,
+    /// Directives that Caddy has, in the order in which they apply.
+    pub(super) order: Vec<String>,
     server: Vec<KdlNode>,
     limits: Vec<KdlNode>,
     certificates: Vec<KdlNode>,
@@ -41,6 +43,7 @@ pub(super) fn translate(options: &[Directive], notes: &mut Notes) -> GlobalOptio
         is_automatic_off: false,
         default_bind: Vec::new(),
         has_local_certificates: false,
+        order: order::usual(),
         server: Vec::new(),
         limits: Vec::new(),
         certificates: Vec::new(),
@@ -84,7 +87,14 @@ impl GlobalOptions {
             }
             "on_demand_tls" => notes.left(directive, "automatic certificates are for the names of `site` blocks"),
             "admin" => notes.needless(directive, "commands reach the server through its `control-socket`"),
-            "order" => notes.needless(directive, "only directives of plugins need an order"),
+            "order" if order::position(first) == 0 => {
+                notes.needless(directive, "directives of plugins have no counterpart");
+            }
+            "order" => {
+                if let Err(why) = order::moved(&mut self.order, &directive.arguments) {
+                    notes.left(directive, why);
+                }
+            }
             "storage"
             | "storage_clean_interval"
             | "storage_check"

@@ -322,7 +322,7 @@ fn query(text: &str) -> Result<(String, String), String> {
     }
     let condition = match value {
         "*" => format!("query.{name}"),
-        value if value.contains(['*', '{']) => {
+        value if value.is_empty() || value.contains(['*', '{']) => {
             return Err("an argument is compared as a whole, or not at all".to_owned());
         }
         value => format!("query.{name} == {}", quoted(value)),

@@ -54,6 +54,59 @@ pub(super) fn position(name: &str) -> usize {
     ORDER.iter().position(|known| *known == name).map_or(0, |at| at + 1)
 }
 
+/// Names of directives, in Caddy's order.
+pub(super) fn usual() -> Vec<String> {
+    ORDER.map(str::to_owned).to_vec()
+}
+
+/// Moves a directive as the option `order` says: `NAME first`, `NAME last`, `NAME before OTHER` or `NAME after OTHER`.
+///
+/// # Errors
+///
+/// The reason why it stays where it is.
+pub(super) fn moved(order: &mut Vec<String>, words: &[String]) -> Result<(), String> {
+    let (name, place, other) = match words {
+        [name, place] => (name, place.as_str(), ""),
+        [name, place, other] => (name, place.as_str(), other.as_str()),
+        _ => return Err("an order is a directive and its place".to_owned()),
+    };
+    // Both names of a directive are moved.
+    let with_other_name = |name: &str| match name {
+        "basic_auth" | "basicauth" => ["basicauth", "basic_auth"],
+        "log_skip" | "skip_log" => ["skip_log", "log_skip"],
+        "handle" | "handle_path" => ["handle", "handle_path"],
+        _ => ["", ""],
+    };
+    let own: Vec<String> = order
+        .iter()
+        .filter(|known| *known == name || with_other_name(name).contains(&known.as_str()))
+        .cloned()
+        .collect();
+    let mut rest: Vec<String> = order.iter().filter(|known| !own.contains(known)).cloned().collect();
+    let at = |names: &[&str]| {
+        let found = rest.iter().enumerate().filter(|(_, known)| names.contains(&known.as_str()));
+        found.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let [one, two] = with_other_name(other);
+    let others = at(&[other, one, two]);
+    let to = match (place, others.as_slice()) {
+        ("first", _) => 0,
+        ("last", _) => rest.len(),
+        ("before", [first, ..]) => *first,
+        ("after", [.., last]) => last + 1,
+        _ => return Err("the other directive has no place".to_owned()),
+    };
+    rest.splice(to..to, own);
+    *order = rest;
+    Ok(())
+}
+
+/// Place of a directive in an order.
+pub(super) fn position_in(order: &[String], name: &str) -> usize {
+    let name = if name == "handle_path" { "handle" } else { name };
+    order.iter().position(|known| known == name).map_or(0, |at| at + 1)
+}
+
 /// Sorts a list as Caddy does. Its order is none: of three directives, each of two may equal the third, which does not
 /// sort by paths. So the result depends on the algorithm, which is by insertion.
 pub(super) fn sort<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {

@@ -125,7 +125,7 @@ fn dynamic(directive: &Directive, upstream: &mut Upstream) -> Result<(), String>
 
 /// Returns `true` if a `handle_response` shows another page for errors, or a file that a response names. Clients get the
 /// upstream's own response otherwise.
-fn is_of_errors(directive: &Directive, around: &Directive) -> bool {
+pub(super) fn is_of_errors(directive: &Directive, around: &Directive) -> bool {
     let name = directive.first();
     let Some(matcher) = around.children().iter().find(|child| child.name == name && name.starts_with('@')) else {
         return false;

@@ -57,7 +57,15 @@ pub(super) fn translate(
         "push" => notes.needless(directive, "browsers have removed server push"),
         "tracing" => notes.left(directive, "write a block `traces`"),
         "vars" | "map" => notes.left(directive, "there are no variables"),
-        "log_append" | "log_name" | "intercept" | "timeouts" => notes.left(directive, "there is no counterpart"),
+        "intercept" => {
+            let is_change = |child: &&Directive| matches!(child.name.as_str(), "handle_response" | "replace_status");
+            let is_harmless = |child: &Directive| proxy::is_of_errors(child, directive);
+            match directive.children().iter().filter(is_change).all(is_harmless) {
+                true => notes.left(directive, "responses pass unchanged; `error-page` shows a page"),
+                false => site.parts.close(directive, &reach.paths, "there is no counterpart", notes),
+            }
+        }
+        "log_append" | "log_name" | "timeouts" => notes.left(directive, "there is no counterpart"),
         "templates" | "method" | "fs" | "copy_response" | "copy_response_headers" => {
             site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
         }
@@ -90,7 +98,7 @@ fn root(
         true => {
             scope.has_own_root = true;
             scope.root = Some(root);
-            // Those of the blocks around it do not count.
+            // Roots of the blocks around it do not count.
             scope.roots.drain(..std::mem::take(&mut scope.outer_roots));
         }
         false => scope.roots.push((reach.paths.clone(), root)),

@@ -230,8 +230,9 @@ impl CaddySiteParts<'_, '_> {
             .map(|directive| (std::ptr::from_ref(*directive), matchers.of(directive).ok().map(|(matcher, _)| matcher)))
             .collect();
         let of = |directive: &Directive| found.get(&std::ptr::from_ref(directive)).and_then(Option::as_ref);
-        directives.sort_by_key(|directive| order::position(&directive.name));
-        for same in directives.chunk_by_mut(|one, other| order::position(&one.name) == order::position(&other.name)) {
+        let position = |directive: &Directive| order::position_in(&self.shared.options.order, &directive.name);
+        directives.sort_by_key(|directive| position(directive));
+        for same in directives.chunk_by_mut(|one, other| position(one) == position(other)) {
             order::sort(same, |one, other| order::compare(of(one), of(other)));
         }
         directives

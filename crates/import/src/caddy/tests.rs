@@ -379,6 +379,27 @@ fn last_files_are_rejected_out_of_their_block() {
     check("root * /a\ntry_files {path} =404\nfile_server", "root \"/a\"\nindex");
 }
 
+/// Issue 23: the option `order` was said to be needless, also for directives that are translated.
+#[test]
+fn directives_apply_in_the_order_of_the_option() {
+    let order = |line: &str| {
+        let text =
+            format!("{{\n {line}\n}}\na.de {{\n redir /1 /2\n handle /1/* {{\n  respond b\n }}\n respond /1/2 a\n}}");
+        let (found, _) = translated(&text);
+        found.lines().filter_map(|line| line.trim().strip_prefix("respond ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let usual = ["\"/1/*\" 200 \"b\"", "\"/1/2\" 200 \"a\"", "\"*\" 200"];
+    let moved = ["\"/1/2\" 200 \"a\"", "\"/1/*\" 200 \"b\"", "\"*\" 200"];
+    assert_eq!(order("order wonder first"), usual);
+    assert_eq!(order("order respond last"), usual);
+    for line in ["respond first", "respond before handle", "handle_path after respond", "respond after basic_auth"] {
+        assert_eq!(order(&format!("order {line}")), moved, "{line}");
+    }
+    let (found, _) =
+        translated("a.de {\n intercept {\n  @x status 200\n  handle_response @x {\n   respond 403\n  }\n }\n}");
+    assert!(found.contains("deny all\n"), "{found}");
+}
+
 /// Issue 23: each import with passwords warned of a file that it wrote itself.
 #[test]
 fn files_that_are_written_are_not_missed() {
