@@ -41,6 +41,8 @@ fn decode_into(input: &[u8], target: &mut [u8]) -> Result<usize, InvalidHuffman>
     // Bits that are not decoded yet, from the most significant one.
     let (mut bits, mut bits_count, mut at, mut length) = (0u64, 0u32, 0, 0);
     loop {
+        // A word that fits only in part leaves its other bits in the low positions. The next read sets the same bits
+        // again.
         if let Some(word) = input.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()) {
             bits |= u64::from_be_bytes(word) >> bits_count;
             at += (63 - bits_count as usize) / 8;
@@ -52,34 +54,34 @@ fn decode_into(input: &[u8], target: &mut [u8]) -> Result<usize, InvalidHuffman>
                 bits_count += 8;
             }
         }
-        if bits_count < CODE_BITS_MAX as u32 {
-            break;
-        }
-        // A word that fits only in part leaves its other bits in the low positions. The next read sets the same bits
-        // again.
-        while bits_count >= CODE_BITS_MAX as u32 {
+        while bits_count >= LOOKUP_BITS {
             let codes = SHORT_CODES[(bits >> (64 - LOOKUP_BITS)) as usize];
-            let (symbols, count, code_bits) = match codes.bits {
-                0 => {
-                    let (symbol, code_bits) = long_code(bits)?;
-                    ([symbol, 0], 1, code_bits)
+            let (symbols, count, code_bits) = if codes.bits > 0 {
+                (codes.symbols, codes.count, u32::from(codes.bits))
+            } else if bits_count < CODE_BITS_MAX as u32 && at < input.len() {
+                break;
+            } else {
+                let (symbol, code_bits) = long_code(bits)?;
+                if code_bits > bits_count {
+                    return check_padding(bits, bits_count).map(|()| length);
                 }
-                code_bits => (codes.symbols, codes.count, u32::from(code_bits)),
+                ([symbol, 0], 1, code_bits)
             };
             target[length..length + 2].copy_from_slice(&symbols);
             length += usize::from(count);
             bits <<= code_bits;
             bits_count -= code_bits;
         }
+        if at == input.len() {
+            break;
+        }
     }
-    // The last bits may end within a lookup.
+    // The last bits are fewer than those of a lookup, which may decode bits that are not there.
     loop {
         let codes = SHORT_CODES[(bits >> (64 - LOOKUP_BITS)) as usize];
-        let (symbol, code_bits) = match codes.first_bits {
-            0 => long_code(bits)?,
-            code_bits => (codes.symbols[0], u32::from(code_bits)),
-        };
-        if code_bits > bits_count {
+        let symbol = codes.symbols[0];
+        let code_bits = u32::from(CODE_BITS[usize::from(symbol)]);
+        if codes.bits == 0 || code_bits > bits_count {
             return check_padding(bits, bits_count).map(|()| length);
         }
         target[length] = symbol;
@@ -197,14 +199,12 @@ struct ShortCodes {
     symbols: [u8; 2],
     /// Number of symbols.
     count: u8,
-    /// Length of the first code; 0 if it is longer than [`LOOKUP_BITS`].
-    first_bits: u8,
-    /// Length of all codes.
+    /// Length of all codes; 0 if the first is longer than [`LOOKUP_BITS`].
     bits: u8,
 }
 
 const fn short_codes() -> [ShortCodes; 1 << LOOKUP_BITS] {
-    let none = ShortCodes { symbols: [0; 2], count: 0, first_bits: 0, bits: 0 };
+    let none = ShortCodes { symbols: [0; 2], count: 0, bits: 0 };
     let (mut table, codes) = ([none; 1 << LOOKUP_BITS], codes());
     let mut symbol = 0;
     while symbol < EOS {
@@ -213,28 +213,22 @@ const fn short_codes() -> [ShortCodes; 1 << LOOKUP_BITS] {
             let unused_bits = LOOKUP_BITS - code_bits;
             let mut rest = 0;
             while rest < 1 << unused_bits {
-                let first = ShortCodes {
-                    symbols: [symbol as u8, 0],
-                    count: 1,
-                    first_bits: code_bits as u8,
-                    bits: code_bits as u8,
-                };
+                let first = ShortCodes { symbols: [symbol as u8, 0], count: 1, bits: code_bits as u8 };
                 table[(codes[symbol] << unused_bits | rest) as usize] = first;
                 rest += 1;
             }
         }
         symbol += 1;
     }
+    let firsts = table;
     let mut index = 0;
     while index < table.len() {
-        let first = table[index];
+        let first = firsts[index];
         // The bits after the first code, as if zeros followed them.
-        let second = table[index << first.first_bits & (table.len() - 1)];
-        let bits = first.first_bits + second.first_bits;
-        if first.first_bits > 0 && second.first_bits > 0 && bits as u32 <= LOOKUP_BITS {
-            table[index].symbols[1] = second.symbols[0];
-            table[index].count = 2;
-            table[index].bits = bits;
+        let second = firsts[index << first.bits & (table.len() - 1)];
+        let bits = first.bits + second.bits;
+        if first.bits > 0 && second.bits > 0 && bits as u32 <= LOOKUP_BITS {
+            table[index] = ShortCodes { symbols: [first.symbols[0], second.symbols[0]], count: 2, bits };
         }
         index += 1;
     }

@@ -245,8 +245,8 @@ pub(super) fn is_forbidden_in_value(byte: u8) -> bool {
 }
 
 /// `tchar` (RFC 9110, section 5.6.2).
-pub(crate) fn is_token_byte(byte: u8) -> bool {
-    TOKEN_BYTES[usize::from(byte)]
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
+    TOKEN_BYTES[byte as usize]
 }
 
 const TOKEN_BYTES: [bool; 256] = {
