@@ -95,8 +95,8 @@ impl H3Connection<H3Server> {
         let decoded = decoded.map_err(decompression_failed)?;
         self.engine.acknowledge(stream, required, turn.output);
         let Some(opened) = self.engine.streams.find(stream) else { return Ok(None) };
-        opened.receive = Receive::AwaitContent;
-        let event = match decoded {
+        opened.receive = if section.is_last { Receive::Ended } else { Receive::AwaitContent };
+        Ok(Some(match decoded {
             Ok(mut request) => {
                 opened.expected_bytes = request.content_length;
                 opened.is_tunnel = head.method == Method::Connect;
@@ -110,11 +110,7 @@ impl H3Connection<H3Server> {
             Err(HeadFault::Malformed) => {
                 return self.engine.stream_fault(stream, H3ErrorCode::H3_MESSAGE_ERROR, turn).map(Some);
             }
-        };
-        if section.is_last {
-            self.engine.end_receiving(stream);
-        }
-        Ok(Some(event))
+        }))
     }
 
     /// Writes a response's head; `is_last` if there is no content. With a status 1xx, another head must follow (RFC

@@ -101,7 +101,8 @@ impl StreamList {
         self.streams.get_mut(index)
     }
 
-    fn index(&self, id: H3StreamId) -> Option<usize> {
+    /// Returns the place of a stream, until another one is added or removed.
+    pub(super) fn index(&self, id: H3StreamId) -> Option<usize> {
         // Ids of requests are 4 apart (RFC 9000, section 2.1). Unless a stream between has ended, this is the place.
         let before = (id.0.checked_sub(self.streams.front()?.id)? / 4) as usize;
         if self.streams.get(before).is_some_and(|stream| stream.id == id.0) {
@@ -110,8 +111,22 @@ impl StreamList {
         self.streams.binary_search_by_key(&id.0, |stream| stream.id).ok()
     }
 
+    /// Returns the stream at a place, which must exist.
+    pub(super) fn at(&self, index: usize) -> &H3Stream {
+        &self.streams[index]
+    }
+
+    /// Returns the stream at a place, which must exist.
+    pub(super) fn at_mut(&mut self, index: usize) -> &mut H3Stream {
+        &mut self.streams[index]
+    }
+
     pub(super) fn remove(&mut self, id: H3StreamId) -> Option<H3Stream> {
         let index = self.index(id)?;
+        self.remove_at(index)
+    }
+
+    pub(super) fn remove_at(&mut self, index: usize) -> Option<H3Stream> {
         self.streams.remove(index)
     }
 

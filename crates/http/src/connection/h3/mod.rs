@@ -201,7 +201,8 @@ impl H3WorkerConnection {
                 self.exchanges.on_windows();
             }
             self.exchanges.finish_sent(&mut self.streams, &turn.exchange);
-            if !has_sent && self.streams.readable.is_empty() && self.streams.unsent.is_empty() {
+            let has_news = has_sent && !self.exchanges.is_empty();
+            if !has_news && self.streams.readable.is_empty() && self.streams.unsent.is_empty() {
                 let is_blocked = self.streams.has_unsent();
                 self.exchanges.drive_ahead(is_blocked, &mut self.streams);
                 break;

@@ -6,14 +6,18 @@ use wire::h1::MessageRejection;
 use wire::h3::{H3Error, H3ErrorCode, H3Event, H3IncomingRequest, H3StreamId};
 
 use super::early::mark_early;
-use super::streams::{H3Streams, H3UniStream, h3_id, quic_id};
+use super::streams::{H3Streams, h3_id, quic_id};
 use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
 
 /// State of a stream after its input was taken.
 #[derive(Default)]
 struct StreamInput {
+    /// Input that was not processed before. It precedes what was taken.
+    kept: Vec<u8>,
     /// True if the stream ends after the input.
     has_ended: bool,
+    /// True if then nothing remains to be done on the stream.
+    is_over: bool,
     /// Error code, if the client has reset the stream.
     reset: Option<H3ErrorCode>,
 }
@@ -30,37 +34,39 @@ enum Handled {
 impl H3WorkerConnection {
     /// Accepts streams that the client has opened.
     pub(super) fn accept_streams(&mut self, dir: Dir, turn: &mut H3Turn<'_>) {
+        let mut newest = None;
         while let Some(id) = self.streams.transport.proto.streams().accept(dir) {
             let id = h3_id(id);
-            match dir {
-                Dir::Bi => {
-                    let streams_max = self.streams.limits.concurrent_streams_max as u64;
-                    self.streams.engine.set_streams_end(H3StreamId(id.0 + 4 * (streams_max + 1)));
-                    self.streams.open(id);
-                    self.streams.raise_requests_max();
-                }
-                Dir::Uni => self.streams.incoming.push(H3UniStream { id, input: Vec::new(), unread_frames: 1 }),
-            }
+            newest = Some(id);
             let (engine, mut wire) = self.streams.engine();
-            let event = engine.accept(id, &mut wire);
-            if self.on_stream_event(event, &[], turn) == Handled::All {
-                self.streams.mark_readable(id);
+            match engine.accept(id, &mut wire) {
+                H3Event::NeedInput => self.streams.open(id),
+                event => _ = self.on_stream_event(event, &[], turn),
             }
+        }
+        if let Some(newest) = newest.filter(|newest| !newest.is_unidirectional()) {
+            self.streams.on_newest(newest);
         }
     }
 
-    /// Reads all streams that may have input.
+    /// Reads all streams that may have input, in the order in which it arrived.
     pub(super) fn read(&mut self, turn: &mut H3Turn<'_>) {
         self.streams.engine.refuse_streams(self.exchanges.holds_too_much(&turn.exchange));
-        while let Some(id) = self.streams.take_readable() {
-            self.read_stream(id, turn);
-            if self.state != H3ConnectionState::Open {
-                return;
-            }
-            if id.is_unidirectional() {
-                while let Some(unblocked) = self.streams.engine.poll_unblocked() {
-                    self.streams.mark_readable(unblocked);
+        while !self.streams.readable.is_empty() {
+            let mut readable = std::mem::take(&mut self.streams.readable);
+            for id in readable.drain(..) {
+                self.read_stream(id, turn);
+                if self.state != H3ConnectionState::Open {
+                    return;
                 }
+                if id.is_unidirectional() {
+                    while let Some(unblocked) = self.streams.engine.poll_unblocked() {
+                        self.streams.mark_readable(unblocked);
+                    }
+                }
+            }
+            if self.streams.readable.is_empty() {
+                self.streams.readable = readable;
             }
         }
     }
@@ -74,69 +80,60 @@ impl H3WorkerConnection {
 
     fn read_stream(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) {
         let mut pieces = std::mem::take(&mut self.streams.pieces);
-        let input = self.streams.take_input(id, &mut pieces, turn);
-        self.handle_pieces(id, &pieces, input, turn);
+        if let Some(input) = self.streams.take_input(id, &mut pieces, turn) {
+            self.handle_pieces(id, &pieces, input, turn);
+        }
         pieces.clear();
         self.streams.pieces = pieces;
     }
 
     fn handle_pieces(&mut self, id: H3StreamId, pieces: &[Bytes], input: StreamInput, turn: &mut H3Turn<'_>) {
-        let StreamInput { mut has_ended, reset } = input;
-        if let Some(stream) = self.streams.find(id) {
-            stream.has_ended |= has_ended;
-            has_ended = stream.has_ended;
-        }
+        let StreamInput { mut kept, has_ended, is_over, reset } = input;
         if let Some(code) = reset {
             let (engine, mut wire) = self.streams.engine();
             let event = engine.on_reset(id, code, &mut wire);
             self.on_stream_event(event, &[], turn);
             if id.is_unidirectional() {
-                self.streams.incoming.retain(|stream| stream.id != id);
+                self.streams.forget_incoming(id);
             }
             return;
         }
         let last = pieces.len().saturating_sub(1);
         for (index, piece) in pieces.iter().enumerate() {
-            if self.handle(id, piece, has_ended && index == last, turn) == Handled::Closed {
+            if self.handle(id, &mut kept, piece, has_ended && index == last, turn) == Handled::Closed {
                 return;
             }
         }
-        if pieces.is_empty() && self.handle(id, &[], has_ended, turn) == Handled::Closed {
+        if pieces.is_empty() && self.handle(id, &mut kept, &[], has_ended, turn) == Handled::Closed {
             return;
         }
-        if has_ended {
-            self.on_end(id);
+        match (has_ended, id.is_unidirectional()) {
+            (true, true) => self.streams.forget_incoming(id),
+            (true, false) if is_over => self.streams.remove(id),
+            _ if kept.is_empty() => {}
+            _ => self.streams.keep_input(id, kept),
         }
     }
 
-    /// Forgets a stream that has ended, unless it still sends.
-    fn on_end(&mut self, id: H3StreamId) {
-        if id.is_unidirectional() {
-            return self.streams.incoming.retain(|stream| stream.id != id);
+    /// Handles input of a stream, after the input that was kept. Keeps the part that was not processed.
+    fn handle(
+        &mut self,
+        id: H3StreamId,
+        kept: &mut Vec<u8>,
+        piece: &[u8],
+        is_fin: bool,
+        turn: &mut H3Turn<'_>,
+    ) -> Handled {
+        let is_continued = !kept.is_empty();
+        if is_continued {
+            kept.extend_from_slice(piece);
         }
-        let Some(stream) = self.streams.find(id) else { return };
-        if stream.is_finished {
-            self.streams.remove(id);
-        }
-    }
-
-    /// Handles input of a stream, after the input that was kept.
-    fn handle(&mut self, id: H3StreamId, piece: &[u8], is_fin: bool, turn: &mut H3Turn<'_>) -> Handled {
-        let Some(kept) = self.streams.input_mut(id) else { return Handled::Closed };
-        let mut kept = std::mem::take(kept);
-        let input = match kept.is_empty() {
-            true => piece,
-            false => {
-                kept.extend_from_slice(piece);
-                &kept
-            }
-        };
         let mut at = 0;
         loop {
+            let input = if is_continued { &kept[at..] } else { &piece[at..] };
             let (head, text) = (&mut *turn.request.head, &mut *turn.request.text);
             let (engine, mut wire) = self.streams.engine();
-            let handled = engine.handle_input(id, &input[at..], is_fin, head, text, &mut wire);
-            let start = at;
+            let handled = engine.handle_input(id, input, is_fin, head, text, &mut wire);
             at += handled.consumed_bytes;
             match handled.event {
                 H3Event::NeedInput | H3Event::Blocked => break,
@@ -147,23 +144,24 @@ impl H3WorkerConnection {
                         break;
                     }
                 }
+                H3Event::Head(request) => {
+                    self.on_request(&request, turn);
+                    if !request.has_content {
+                        // The stream has ended, and its input is consumed.
+                        break;
+                    }
+                }
                 event => {
-                    if self.on_stream_event(event, &input[start..], turn) == Handled::Closed {
+                    if self.on_stream_event(event, input, turn) == Handled::Closed {
                         return Handled::Closed;
                     }
                 }
             }
         }
-        let rest = input.len() - at;
-        if kept.is_empty() {
-            kept.extend_from_slice(&piece[piece.len() - rest..]);
-        } else {
+        if is_continued {
             kept.drain(..at);
-        }
-        if let Some(place) = self.streams.input_mut(id)
-            && rest > 0
-        {
-            *place = kept;
+        } else {
+            kept.extend_from_slice(&piece[at..]);
         }
         Handled::All
     }
@@ -174,7 +172,7 @@ impl H3WorkerConnection {
             H3Event::Head(request) => self.on_request(&request, turn),
             H3Event::Content { stream, content, is_last } => {
                 if let Some(state) = self.streams.find(stream) {
-                    state.untaken_bytes += content.len();
+                    state.receiving.untaken_bytes += content.len();
                 }
                 self.exchanges.on_content(stream, &input[content], is_last, &mut turn.exchange);
             }
@@ -194,7 +192,7 @@ impl H3WorkerConnection {
                 let code = VarInt::from_u64(code.0).unwrap_or_default();
                 // The client may have closed it.
                 let _ = self.streams.transport.proto.recv_stream(quic_id(stream)).stop(code);
-                self.streams.incoming.retain(|other| other.id != stream);
+                self.streams.forget_incoming(stream);
                 return Handled::Closed;
             }
             H3Event::PriorityChanged { stream, priority } => self.streams.set_priority(stream, priority),
@@ -232,56 +230,45 @@ impl H3WorkerConnection {
 }
 
 impl H3Streams {
-    /// Takes the input that has arrived in order, as much as handlers have room for, and adds it to `pieces`.
-    fn take_input(&mut self, id: H3StreamId, pieces: &mut Vec<Bytes>, turn: &mut H3Turn<'_>) -> StreamInput {
-        let mut input = StreamInput::default();
+    /// Takes the input that has arrived in order, as much as handlers have room for, and adds it to `pieces`. Returns `None`
+    /// if the stream is closed.
+    fn take_input(&mut self, id: H3StreamId, pieces: &mut Vec<Bytes>, turn: &mut H3Turn<'_>) -> Option<StreamInput> {
         let window_bytes = turn.exchange.context.generation().limits.http2.window_bytes_max as usize;
-        let mut room = self.find(id).map_or(window_bytes, |stream| window_bytes.saturating_sub(stream.untaken_bytes));
+        let (transport, receiving, is_finished) = self.receiving(id)?;
+        receiving.is_readable = false;
+        let mut input = StreamInput { kept: std::mem::take(&mut receiving.kept), ..StreamInput::default() };
+        let mut room = window_bytes.saturating_sub(receiving.untaken_bytes);
         let mut taken_frames = 0;
-        let mut stream = self.transport.proto.recv_stream(quic_id(id));
+        let mut stream = transport.proto.recv_stream(quic_id(id));
         // A stream that has ended or was stopped delivers nothing.
-        let Ok(mut chunks) = stream.read(true) else { return input };
-        while room > 0 {
-            match chunks.next(room) {
-                Ok(Some(chunk)) => {
-                    // A piece that fills the room may be only the beginning of a frame.
-                    taken_frames += u32::from(chunk.bytes.len() < room);
-                    room -= chunk.bytes.len();
-                    pieces.push(chunk.bytes);
+        if let Ok(mut chunks) = stream.read(true) {
+            while room > 0 {
+                match chunks.next(room) {
+                    Ok(Some(chunk)) => {
+                        // A piece that fills the room may be only the beginning of a frame.
+                        taken_frames += u32::from(chunk.bytes.len() < room);
+                        room -= chunk.bytes.len();
+                        pieces.push(chunk.bytes);
+                    }
+                    Ok(None) => {
+                        receiving.has_ended = true;
+                        break;
+                    }
+                    Err(ReadError::Reset(code)) => {
+                        input.reset = Some(H3ErrorCode(code.into_inner()));
+                        break;
+                    }
+                    Err(ReadError::Blocked) => break,
                 }
-                Ok(None) => {
-                    input.has_ended = true;
-                    break;
-                }
-                Err(ReadError::Reset(code)) => {
-                    input.reset = Some(H3ErrorCode(code.into_inner()));
-                    break;
-                }
-                Err(ReadError::Blocked) => break,
             }
+            // Windows that are opened are sent with the next packets.
+            let _ = chunks.finalize();
         }
-        // Windows that are opened are sent with the next packets.
-        let _ = chunks.finalize();
-        if let Some(unread) = self.unread_frames_mut(id) {
-            *unread = if input.has_ended { 0 } else { unread.saturating_sub(taken_frames) };
-        }
-        input
-    }
-
-    /// Number of STREAM frames that have arrived and were not read.
-    pub(super) fn unread_frames_mut(&mut self, id: H3StreamId) -> Option<&mut u32> {
-        if id.is_unidirectional() {
-            return self.incoming.iter_mut().find(|stream| stream.id == id).map(|stream| &mut stream.unread_frames);
-        }
-        self.find(id).map(|stream| &mut stream.unread_frames)
-    }
-
-    /// Input of a stream that is kept.
-    fn input_mut(&mut self, id: H3StreamId) -> Option<&mut Vec<u8>> {
-        if id.is_unidirectional() {
-            return self.incoming.iter_mut().find(|stream| stream.id == id).map(|stream| &mut stream.input);
-        }
-        self.find(id).map(|stream| &mut stream.input)
+        receiving.unread_frames =
+            if receiving.has_ended { 0 } else { receiving.unread_frames.saturating_sub(taken_frames) };
+        input.has_ended = receiving.has_ended;
+        input.is_over = is_finished;
+        Some(input)
     }
 
     /// Sets the priority of a stream. QUIC sends those with higher numbers first, and begins with 0.

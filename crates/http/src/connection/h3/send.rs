@@ -1,5 +1,6 @@
 //! Sending: frames and content go to the streams of QUIC.
 
+use bytes::Bytes;
 use quinn_proto::{Dir, StreamId, VarInt, WriteError};
 use wire::h3::{H3ErrorCode, H3StreamId};
 
@@ -24,6 +25,9 @@ impl H3WorkerConnection {
     /// Passes output of the connection itself to QUIC. The part that is not accepted stays.
     pub(super) fn send_own(&mut self) {
         let H3Streams { transport, output, .. } = &mut self.streams;
+        if output.length() == 0 {
+            return;
+        }
         let buffers = [&mut output.control, &mut output.encoder, &mut output.decoder];
         for (own, buffer) in self.own.iter_mut().zip(buffers).filter(|(_, buffer)| !buffer.is_empty()) {
             if own.is_none() {
@@ -99,32 +103,34 @@ impl H3Streams {
     /// Sends on a request stream until nothing is left, or QUIC accepts no more.
     fn send(&mut self, id: H3StreamId, exchanges: &mut H3Exchanges, turn: &mut ExchangeTurn<'_>) -> Progress {
         let mut progress = Progress::Nothing;
-        let Some(stream) = self.find(id) else { return progress };
+        let Some(index) = self.index(id) else { return progress };
+        let Self { transport, requests, .. } = self;
+        let stream = &mut requests[index];
         stream.is_unsent = false;
+        let mut quic = transport.proto.send_stream(quic_id(id));
         loop {
-            let Some((transport, stream)) = self.transport_and(id) else { return progress };
-            let mut quic = transport.proto.send_stream(quic_id(id));
-            while stream.accepted_bytes < stream.output.len() {
-                match quic.write(&stream.output[stream.accepted_bytes..]) {
-                    Ok(count) => {
-                        stream.accepted_bytes += count;
-                        transport.unacknowledged_bytes += count as u64;
+            if stream.head.is_empty() && !stream.output.is_empty() {
+                stream.head = Bytes::copy_from_slice(&stream.output);
+                stream.output.clear();
+            }
+            // Both go to QUIC in one call, unless output follows that was written after the piece.
+            while !stream.head.is_empty() || stream.output.is_empty() && !stream.piece.is_empty() {
+                let piece = if stream.output.is_empty() { std::mem::take(&mut stream.piece) } else { Bytes::new() };
+                let mut chunks = [std::mem::take(&mut stream.head), piece];
+                let written = quic.write_chunks(&mut chunks);
+                let [head, piece] = chunks;
+                (stream.head, stream.piece) = (head, piece);
+                match written {
+                    Ok(written) => {
+                        transport.unacknowledged_bytes += written.bytes as u64;
                         progress = Progress::Some;
                     }
                     // The event that the stream was stopped follows.
                     Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
                 }
             }
-            stream.output.clear();
-            stream.accepted_bytes = 0;
-            while !stream.piece.is_empty() {
-                match quic.write_chunks(std::slice::from_mut(&mut stream.piece)) {
-                    Ok(written) => {
-                        transport.unacknowledged_bytes += written.bytes as u64;
-                        progress = Progress::Some;
-                    }
-                    Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
-                }
+            if !stream.output.is_empty() {
+                continue;
             }
             if stream.offered_bytes > 0 {
                 let Ok(piece) = exchanges.take(id, stream.offered_bytes.min(PIECE_BYTES as u64), turn) else {
@@ -138,21 +144,23 @@ impl H3Streams {
                 break;
             }
         }
-        self.finish(id);
+        self.finish(index);
         progress
     }
 
-    /// Ends a stream whose response was sent. The rest of its request is not read.
-    fn finish(&mut self, id: H3StreamId) {
-        let Some((transport, stream)) = self.transport_and(id) else { return };
+    /// Ends the stream at an index, whose response was sent. The rest of its request is not read.
+    fn finish(&mut self, index: usize) {
+        let Self { transport, requests, .. } = self;
+        let stream = &mut requests[index];
         if !stream.is_last || stream.is_finished {
             return;
         }
         stream.is_finished = true;
+        let id = stream.id;
         // Fails only if the client has stopped the stream.
         let _ = transport.proto.send_stream(quic_id(id)).finish();
-        if stream.has_ended {
-            return self.remove(id);
+        if stream.receiving.has_ended {
+            return self.remove_at(index);
         }
         if stream.is_tunnel {
             return;
@@ -162,6 +170,6 @@ impl H3Streams {
         let _ = transport.proto.recv_stream(quic_id(id)).stop(code);
         let (engine, mut turn) = self.engine();
         engine.reset(id, &mut turn);
-        self.remove(id);
+        self.remove_at(index);
     }
 }

@@ -25,7 +25,7 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 const AT_ONCE_BYTES_MAX: usize = PIECE_BYTES;
 
 /// Largest content that is copied to its head, in bytes. Longer content is shared with the cache.
-const COPIED_BYTES_MAX: usize = 4 << 10;
+const COPIED_BYTES_MAX: usize = 512;
 
 /// Streams of a connection, with its engines.
 pub(super) struct H3Streams {
@@ -37,9 +37,9 @@ pub(super) struct H3Streams {
     /// Time of the turn, in the form for the engine.
     pub(super) now: Duration,
     /// Request streams, sorted.
-    requests: VecDeque<RequestStream>,
+    pub(super) requests: VecDeque<RequestStream>,
     /// Unidirectional streams of the client.
-    pub(super) incoming: Vec<H3UniStream>,
+    incoming: Vec<H3UniStream>,
     /// Request streams with output.
     pub(super) unsent: Vec<H3StreamId>,
     /// Streams that may have input.
@@ -55,20 +55,11 @@ pub(super) struct H3Streams {
 /// Stream of a request and its response.
 pub(super) struct RequestStream {
     pub(super) id: H3StreamId,
-    /// Input that is not processed: the beginning of a frame, or a section that waits for QPACK instructions.
-    pub(super) input: Vec<u8>,
-    /// STREAM frames that have arrived and were not read: frames after a gap, or content without room. At least their
-    /// number, because some repeat others.
-    pub(super) unread_frames: u32,
-    /// True if QUIC has delivered the end of the stream, or it was stopped.
-    pub(super) has_ended: bool,
-    /// Bytes of content that no handler has taken.
-    pub(super) untaken_bytes: usize,
-    /// True if the stream is in `readable`.
-    is_readable: bool,
-    /// Output in the form of frames, and the part that QUIC has accepted.
+    pub(super) receiving: ReceivingSide,
+    /// Output before that in `output` that QUIC has not accepted.
+    pub(super) head: Bytes,
+    /// Output in the form of frames.
     pub(super) output: Vec<u8>,
-    pub(super) accepted_bytes: usize,
     /// Content after the output that QUIC has not accepted. May be shared with the cache.
     pub(super) piece: Bytes,
     /// Content that follows the piece and was not fetched.
@@ -86,11 +77,31 @@ pub(super) struct RequestStream {
 }
 
 /// Unidirectional stream of the client.
-pub(super) struct H3UniStream {
-    pub(super) id: H3StreamId,
-    pub(super) input: Vec<u8>,
-    /// STREAM frames that have arrived and were not read.
+struct H3UniStream {
+    id: H3StreamId,
+    receiving: ReceivingSide,
+}
+
+/// Input of a stream.
+pub(super) struct ReceivingSide {
+    /// Input that is not processed: the beginning of a frame, or a section that waits for QPACK instructions.
+    pub(super) kept: Vec<u8>,
+    /// STREAM frames that have arrived and were not read: frames after a gap, or content without room. At least their
+    /// number, because some repeat others.
     pub(super) unread_frames: u32,
+    /// True if QUIC has delivered the end of the stream.
+    pub(super) has_ended: bool,
+    /// True if the stream is in `readable`.
+    pub(super) is_readable: bool,
+    /// Bytes of content that no handler has taken.
+    pub(super) untaken_bytes: usize,
+}
+
+impl ReceivingSide {
+    /// Input of a stream that the client has opened, and that must be read.
+    fn new() -> Self {
+        Self { kept: Vec::new(), unread_frames: 1, has_ended: false, is_readable: true, untaken_bytes: 0 }
+    }
 }
 
 /// Converts an id to the form of QUIC.
@@ -132,8 +143,12 @@ impl H3Streams {
         (engine, H3Turn { now: *now, limits, output })
     }
 
-    /// Adds a request stream that the client has opened.
+    /// Adds a stream that the client has opened, which is read next.
     pub(super) fn open(&mut self, id: H3StreamId) {
+        self.push_readable(id);
+        if id.is_unidirectional() {
+            return self.incoming.push(H3UniStream { id, receiving: ReceivingSide::new() });
+        }
         let output = self.transport.take_buffer();
         let index = match self.requests.back() {
             Some(last) if last.id > id => self.requests.partition_point(|other| other.id < id),
@@ -142,9 +157,11 @@ impl H3Streams {
         self.requests.insert(index, RequestStream::new(id, output));
     }
 
-    /// Lets the client open as many streams as the limit allows, if it uses half of those that it began with.
-    pub(super) fn raise_requests_max(&mut self) {
+    /// Permits further requests, after the client has opened the stream of this one.
+    pub(super) fn on_newest(&mut self, newest: H3StreamId) {
         let streams_max = self.limits.concurrent_streams_max;
+        self.engine.set_streams_end(H3StreamId(newest.0 + 4 * (streams_max as u64 + 1)));
+        // The client may open as many streams as the limit allows, once it uses half of those that it began with.
         if !self.is_requests_max_raised && self.requests.len() > requests_max_first(streams_max) / 2 {
             self.is_requests_max_raised = true;
             self.set_requests_max(streams_max);
@@ -162,7 +179,8 @@ impl H3Streams {
         Some(&mut self.requests[index])
     }
 
-    fn index(&self, id: H3StreamId) -> Option<usize> {
+    /// Place of a request stream, until another one is added or removed.
+    pub(super) fn index(&self, id: H3StreamId) -> Option<usize> {
         // Ids of requests are 4 apart (RFC 9000, section 2.1). Unless a stream between has ended, this is the place.
         let before = (id.0.checked_sub(self.requests.front()?.id.0)? / 4) as usize;
         if self.requests.get(before).is_some_and(|stream| stream.id == id) {
@@ -171,15 +189,38 @@ impl H3Streams {
         self.requests.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
-    /// Request stream with this id, and the transport.
-    pub(super) fn transport_and(&mut self, id: H3StreamId) -> Option<(&mut QuicTransport, &mut RequestStream)> {
+    /// Input of a stream with the transport, and true if this side has ended its part.
+    pub(super) fn receiving(&mut self, id: H3StreamId) -> Option<(&mut QuicTransport, &mut ReceivingSide, bool)> {
+        if id.is_unidirectional() {
+            let stream = self.incoming.iter_mut().find(|stream| stream.id == id)?;
+            return Some((&mut self.transport, &mut stream.receiving, true));
+        }
         let index = self.index(id)?;
-        Some((&mut self.transport, &mut self.requests[index]))
+        let RequestStream { receiving, is_finished, .. } = &mut self.requests[index];
+        Some((&mut self.transport, receiving, *is_finished))
+    }
+
+    /// Keeps input of a stream that was not processed.
+    pub(super) fn keep_input(&mut self, id: H3StreamId, kept: Vec<u8>) {
+        if let Some((_, receiving, _)) = self.receiving(id) {
+            receiving.kept = kept;
+        }
+    }
+
+    /// Forgets a unidirectional stream of the client.
+    pub(super) fn forget_incoming(&mut self, id: H3StreamId) {
+        self.incoming.retain(|stream| stream.id != id);
     }
 
     /// Removes a request stream.
     pub(super) fn remove(&mut self, id: H3StreamId) {
-        let Some(index) = self.index(id) else { return };
+        if let Some(index) = self.index(id) {
+            self.remove_at(index);
+        }
+    }
+
+    /// Removes the request stream at an index.
+    pub(super) fn remove_at(&mut self, index: usize) {
         if let Some(RequestStream { output, .. }) = self.requests.remove(index) {
             self.transport.keep_buffer(output);
         }
@@ -204,22 +245,24 @@ impl H3Streams {
 
     /// True if a request's head is incomplete.
     pub(super) fn has_partial_input(&self) -> bool {
-        self.requests.iter().any(|stream| !stream.has_ended && !stream.input.is_empty())
+        self.requests.iter().any(|stream| !stream.receiving.has_ended && !stream.receiving.kept.is_empty())
     }
 
     /// Bytes of memory that the streams hold, without content that exchanges hold.
     pub(super) fn held_bytes(&self) -> usize {
-        let requests: usize = self.requests.iter().map(RequestStream::held_bytes).sum();
-        let incoming: usize = self.incoming.iter().map(|stream| stream.input.capacity()).sum();
+        let (mut held_bytes, mut unread_frames) = (self.output.length(), 0);
+        for stream in &self.requests {
+            held_bytes += stream.held_bytes();
+            unread_frames += stream.receiving.unread_frames as usize;
+        }
+        for stream in &self.incoming {
+            held_bytes += stream.receiving.kept.capacity();
+            unread_frames += stream.receiving.unread_frames as usize;
+        }
+        // QUIC may hold as much for input that was not read.
+        let unread_bytes = if unread_frames == 0 { 0 } else { unread_frames * self.transport.frame_bytes_max() };
         let unacknowledged = self.transport.unacknowledged_bytes.min(self.transport.send_window_bytes()) as usize;
-        requests + incoming + self.output.length() + self.unread_bytes() + unacknowledged
-    }
-
-    /// Bytes of memory that QUIC may hold for input that was not read.
-    fn unread_bytes(&self) -> usize {
-        let requests = self.requests.iter().map(|stream| stream.unread_frames);
-        let frames: u32 = requests.chain(self.incoming.iter().map(|stream| stream.unread_frames)).sum();
-        if frames == 0 { 0 } else { frames as usize * self.transport.frame_bytes_max() }
+        held_bytes + unread_bytes + unacknowledged
     }
 
     /// Lets QUIC keep as much output as the line of the client needs.
@@ -229,10 +272,12 @@ impl H3Streams {
 
     /// Lets the connection read a stream for which a frame has arrived.
     pub(super) fn on_frame(&mut self, id: H3StreamId) {
-        if let Some(unread) = self.unread_frames_mut(id) {
-            *unread = unread.saturating_add(1);
+        if let Some((_, receiving, _)) = self.receiving(id) {
+            receiving.unread_frames = receiving.unread_frames.saturating_add(1);
+            if !std::mem::replace(&mut receiving.is_readable, true) {
+                self.push_readable(id);
+            }
         }
-        self.mark_readable(id);
     }
 
     /// Frees memory that an idle connection does not need.
@@ -247,15 +292,19 @@ impl H3Streams {
         (self.unsent, self.readable, self.pieces) = Default::default();
     }
 
-    /// Lets the connection read a stream.
+    /// Lets the connection read a stream, if it is open.
     pub(super) fn mark_readable(&mut self, id: H3StreamId) {
-        let is_marked = match self.find(id) {
-            Some(stream) => std::mem::replace(&mut stream.is_readable, true),
-            None => self.readable.contains(&id),
-        };
-        if !is_marked {
-            self.readable.push(id);
+        if let Some((_, receiving, _)) = self.receiving(id)
+            && !std::mem::replace(&mut receiving.is_readable, true)
+        {
+            self.push_readable(id);
         }
+    }
+
+    /// Unidirectional streams are read first, because requests may depend on their instructions and priorities.
+    fn push_readable(&mut self, id: H3StreamId) {
+        let index = if id.is_unidirectional() { 0 } else { self.readable.len() };
+        self.readable.insert(index, id);
     }
 
     /// Lets a stream be read again in the next turn.
@@ -270,15 +319,6 @@ impl H3Streams {
         for id in std::mem::take(&mut self.stalled) {
             self.mark_readable(id);
         }
-    }
-
-    /// Takes the next stream to read.
-    pub(super) fn take_readable(&mut self) -> Option<H3StreamId> {
-        let id = self.readable.pop()?;
-        if let Some(stream) = self.find(id) {
-            stream.is_readable = false;
-        }
-        Some(id)
     }
 
     /// Lets the connection send output of a stream.
@@ -308,12 +348,14 @@ impl H3Streams {
         write: impl FnOnce(&mut H3ServerConnection, &mut RequestStream, H3Turn<'_>) -> Result<(), H3StreamGone>,
     ) -> Result<(), StreamClosed> {
         let index = self.index(id).ok_or(StreamClosed)?;
-        let Self { engine, limits, output, now, requests, .. } = self;
+        let Self { engine, limits, output, now, requests, unsent, .. } = self;
         let state = &mut requests[index];
         // Output follows content that was fetched before.
         state.output.extend_from_slice(&std::mem::take(&mut state.piece));
         write(engine, state, H3Turn { now: *now, limits, output }).map_err(|_| StreamClosed)?;
-        self.mark_unsent(id);
+        if !std::mem::replace(&mut state.is_unsent, true) {
+            unsent.push(id);
+        }
         Ok(())
     }
 }
@@ -322,13 +364,9 @@ impl RequestStream {
     fn new(id: H3StreamId, output: Vec<u8>) -> Self {
         Self {
             id,
-            input: Vec::new(),
-            unread_frames: 1,
-            has_ended: false,
-            untaken_bytes: 0,
-            is_readable: false,
+            receiving: ReceivingSide::new(),
+            head: Bytes::new(),
             output,
-            accepted_bytes: 0,
             piece: Bytes::new(),
             offered_bytes: 0,
             trailers: Vec::new(),
@@ -346,11 +384,12 @@ impl RequestStream {
 
     /// Bytes of output and fetched content that QUIC has not accepted.
     fn pending_bytes(&self) -> usize {
-        self.output.len() - self.accepted_bytes + self.piece.len()
+        self.head.len() + self.output.len() + self.piece.len()
     }
 
     fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.input.capacity() + self.output.capacity() + self.piece.len() + self.trailers.capacity()
+        let buffers = [&self.receiving.kept, &self.output, &self.trailers];
+        size_of::<Self>() + buffers.map(Vec::capacity).iter().sum::<usize>() + self.head.len() + self.piece.len()
     }
 }
 
@@ -466,7 +505,7 @@ impl HttpStreams for H3Streams {
 
     fn take_content(&mut self, stream: H3StreamId, bytes: usize) {
         if let Some(state) = self.find(stream) {
-            state.untaken_bytes = state.untaken_bytes.saturating_sub(bytes);
+            state.receiving.untaken_bytes = state.receiving.untaken_bytes.saturating_sub(bytes);
             self.mark_readable(stream);
         }
     }

@@ -263,6 +263,9 @@ impl H3Engine {
 
     /// Tells the peer's encoder that a section was decoded.
     pub(super) fn acknowledge(&mut self, stream: H3StreamId, required: u64, output: &mut H3Output) {
+        if required == 0 {
+            return;
+        }
         let decoder = &mut self.decoder;
         on_decoder_stream(&mut self.has_decoder_stream, output, |out| decoder.acknowledge(stream.0, required, out));
     }

@@ -1,7 +1,7 @@
 //! Outgoing messages. The transport decides what is sent next, and when.
 
 use super::super::frame::{kind, stream_kind, write_header, write_headers};
-use super::super::streams::H3Stream;
+use super::super::streams::{H3Stream, Receive};
 use super::super::{H3StreamId, H3Turn, Priority};
 use super::{H3Engine, on_stream};
 use crate::field_section::sendable;
@@ -12,9 +12,9 @@ use crate::http::Fields;
 pub struct H3StreamGone;
 
 impl H3Engine {
-    /// Returns a stream on which this side may send.
-    fn sending(&mut self, id: H3StreamId) -> Result<&mut H3Stream, H3StreamGone> {
-        self.streams.find(id).filter(|stream| !stream.is_sent).ok_or(H3StreamGone)
+    /// Returns the index of a stream on which this side may send.
+    fn sending(&self, id: H3StreamId) -> Result<usize, H3StreamGone> {
+        self.streams.index(id).filter(|index| !self.streams.at(*index).is_sent).ok_or(H3StreamGone)
     }
 
     /// Writes a HEADERS frame with the section that `write` appends.
@@ -25,10 +25,10 @@ impl H3Engine {
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), H3StreamGone> {
-        self.sending(id)?;
+        let index = self.sending(id)?;
         write_headers(out, write);
         if is_last {
-            self.end_sending(id);
+            self.end_sending(index);
         }
         Ok(())
     }
@@ -43,14 +43,14 @@ impl H3Engine {
         out: &mut Vec<u8>,
         turn: &mut H3Turn<'_>,
     ) -> Result<(), H3StreamGone> {
-        self.sending(id)?;
+        let index = self.sending(id)?;
         let (encoder, instructions) = (&mut self.encoder, &mut turn.output.encoder);
         on_stream(&mut self.has_encoder_stream, stream_kind::QPACK_ENCODER, instructions, |instructions| {
             let all = pseudo_fields.chain(sendable(fields));
             write_headers(out, |out| encoder.encode(id.0, all, out, instructions));
         });
         if is_last {
-            self.end_sending(id);
+            self.end_sending(index);
         }
         Ok(())
     }
@@ -63,22 +63,22 @@ impl H3Engine {
         is_last: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), H3StreamGone> {
-        self.sending(id)?;
+        let index = self.sending(id)?;
         if content_bytes > 0 {
             write_header(out, kind::DATA, content_bytes);
         }
         if is_last {
-            self.end_sending(id);
+            self.end_sending(index);
         }
         Ok(())
     }
 
     /// Ends this side's message.
-    fn end_sending(&mut self, id: H3StreamId) {
-        let Some(stream) = self.streams.find(id) else { return };
+    fn end_sending(&mut self, index: usize) {
+        let stream = self.streams.at_mut(index);
         stream.is_sent = true;
-        if stream.receive == super::super::streams::Receive::Ended {
-            self.streams.remove(id);
+        if stream.receive == Receive::Ended {
+            self.streams.remove_at(index);
         }
     }
 
