@@ -177,6 +177,25 @@ fn requests_and_uploads_are_forwarded() {
     }
 }
 
+/// A client puts a field into the dynamic table of QPACK, and then refers to it.
+#[test]
+fn repeated_fields_are_sent_once() {
+    let value = "a-field-of-more-than-forty-bytes-for-all-requests";
+    let handlers = format!("respond \"/\" 200 \"known\" field=\"X-Told: {value}\"\n respond \"/\" 200 \"unknown\"");
+    let Some(server) = H3Server::start(&handlers) else { return };
+    let mut session = server.connect();
+    let mut head_bytes = |value: &str, expect: &str| {
+        let response = session.order(&format!("tell / {value}"));
+        let bytes = response.strip_prefix(expect).unwrap_or_else(|| panic!("{value}: {response}"));
+        bytes.parse::<usize>().unwrap()
+    };
+    let first_bytes = head_bytes(value, "200 known ");
+    // The client inserts a field when it sees it again, and may wait for an acknowledgment.
+    let last_bytes = (0..10).map(|_| head_bytes(value, "200 known ")).last().unwrap();
+    assert!(last_bytes + 30 < first_bytes, "{first_bytes} {last_bytes}");
+    head_bytes("another", "200 unknown ");
+}
+
 #[test]
 fn logs_and_upstreams_see_the_cipher_suite() {
     let upstream = upstream();

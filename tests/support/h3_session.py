@@ -2,6 +2,7 @@
 server. Each line of standard input is an order:
 
 get PATH           sends a request, prints status and content.
+tell PATH VALUE    sends a request with a field, prints status, content, and the bytes of the encoded head.
 post PATH BYTES    sends a request with content, prints status and content.
 begin PATH         sends a request and the beginning of its content.
 finish             sends the rest, prints status and content.
@@ -34,6 +35,14 @@ class Session(QuicConnectionProtocol):
         self.http = H3Connection(self._quic)
         self.closed = asyncio.get_running_loop().create_future()
         self.stream, self.status, self.content, self.answered = None, "", b"", None
+        self.head_bytes, self.encode = 0, self.http._encode_headers
+        self.http._encode_headers = self.encode_headers
+
+    def encode_headers(self, stream, fields):
+        """Encodes a head and counts its bytes."""
+        head = self.encode(stream, fields)
+        self.head_bytes = len(head)
+        return head
 
     def quic_event_received(self, event):
         """Collects the response."""
@@ -67,11 +76,11 @@ class Session(QuicConnectionProtocol):
         if self.answered and not self.answered.done():
             self.answered.set_result(outcome)
 
-    def begin(self, method, path, content, is_last):
-        """Sends a request."""
+    def begin(self, method, path, content, is_last, fields=()):
+        """Sends a request, with further fields."""
         self.stream = self._quic.get_next_available_stream_id()
         self.content, self.answered = b"", asyncio.get_running_loop().create_future()
-        fields = [(":method", method), (":scheme", "https"), (":authority", NAME), (":path", path)]
+        fields = [(":method", method), (":scheme", "https"), (":authority", NAME), (":path", path), *fields]
         self.http.send_headers(self.stream, [(name.encode(), value.encode()) for name, value in fields], content is None)
         if content is not None:
             self.http.send_data(self.stream, content, is_last)
@@ -100,6 +109,9 @@ class Session(QuicConnectionProtocol):
             return f"closed {await self.closed}"
         if order == "get":
             self.begin("GET", arguments[0], None, True)
+        elif order == "tell":
+            self.begin("GET", arguments[0], None, True, [("x-told", arguments[1])])
+            return f"{await self.answered} {self.head_bytes}"
         elif order == "post":
             self.begin("POST", arguments[0], b"x" * int(arguments[1]) + b"END", True)
         elif order == "begin":

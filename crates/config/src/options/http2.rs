@@ -62,7 +62,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::Size { min: 0, max: 64 << 10 })],
         default: r#"http2-header-table-bytes-max "4KiB""#,
         doc: "Maximum size of a connection's HPACK table, in which the server keeps request header fields that the \
-              client refers to later.",
+              client refers to later. In HTTP/3, it limits the QPACK table.",
         example: r#"http2-header-table-bytes-max "8KiB""#,
         known_as: KnownAs::NONE.nginx(&["http2_max_field_size"]).others(&["tune.h2.header-table-size"]),
         set: OptionSetter::Limits(|limits, values| limits.http2.header_table_bytes_max = values.integer("size")),

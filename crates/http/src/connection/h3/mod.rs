@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::{Event, StreamEvent};
 use wire::h3::{H3Error, H3ErrorCode, H3Limits, H3StreamId};
+use wire::qpack::DecoderLimits;
 
 use self::send::OwnStreams;
 use self::streams::{H3Streams, h3_id};
@@ -88,6 +89,8 @@ pub(super) fn engine_limits(limits: &config::Limits) -> H3Limits {
         head,
         body,
         concurrent_streams_max: own.concurrent_streams_max as usize,
+        // No stream may wait for the dynamic table: clients use only the entries that they know to have arrived.
+        decoder: DecoderLimits { table_bytes_max: own.header_table_bytes_max as usize, blocked_streams_max: 0 },
         // A head that is only slightly too large is read, and gets status 431.
         field_section_bytes_max: 2 * limits.head_bytes_max,
         enables_connect_protocol: true,
