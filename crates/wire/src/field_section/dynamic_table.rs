@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::field_rules::check_value;
+use super::field_rules::is_valid_entry;
 use super::{FIELD_OVERHEAD_BYTES, TableField};
 
 /// Entries in order of insertion; index 0 is the newest. The memory grows with the entries, to at most twice the
@@ -30,7 +30,7 @@ struct DynamicEntry {
     hash: u32,
     /// Index of the name in the static table; 0 if it has none.
     name_index: u8,
-    is_value_valid: bool,
+    is_valid: bool,
 }
 
 impl DynamicEntry {
@@ -77,8 +77,8 @@ impl DynamicTable {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
-        let is_value_valid = check_value(value).is_ok();
-        self.entries.push_back(DynamicEntry { name_bytes, value_bytes, position, hash, name_index, is_value_valid });
+        let is_valid = is_valid_entry(name, value, name_index);
+        self.entries.push_back(DynamicEntry { name_bytes, value_bytes, position, hash, name_index, is_valid });
         self.size_bytes += size_bytes;
     }
 
@@ -123,7 +123,7 @@ impl DynamicTable {
             name: &self.bytes[start..name_end],
             value: &self.bytes[name_end..end],
             name_index: entry.name_index,
-            is_value_valid: entry.is_value_valid,
+            is_valid: entry.is_valid,
         }
     }
 

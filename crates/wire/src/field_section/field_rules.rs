@@ -16,12 +16,19 @@ const TRANSFER_ENCODING: u8 = static_name_index(b"transfer-encoding");
 #[inline]
 pub(crate) fn check_field(text: &[u8], field: DecodedField) -> Result<(), Malformed> {
     match field.name_index {
-        0 => check_name(field.name.of(text), field.value.of(text))?,
+        0 if !field.is_valid => check_name(field.name.of(text), field.value.of(text))?,
         // Names in the static table are lower case, and only one of them is specific to connections.
         TRANSFER_ENCODING => return Err(Malformed),
         _ => {}
     }
-    if field.is_value_valid { Ok(()) } else { check_value(field.value.of(text)) }
+    if field.is_valid { Ok(()) } else { check_value(field.value.of(text)) }
+}
+
+/// Checks an entry of a table for all fields that refer to it.
+pub(super) fn is_valid_entry(name: &[u8], value: &[u8], name_index: u8) -> bool {
+    // Names in the static table and those of pseudo-fields are checked where they are used.
+    let is_name_checked_later = name_index > 0 || name.first() == Some(&b':');
+    check_value(value).is_ok() && (is_name_checked_later || check_name(name, value).is_ok())
 }
 
 /// Checks a name that the static table lacks; `value` matters for TE.
@@ -111,7 +118,7 @@ mod tests {
     fn check(name: &str, value: &str, name_index: u8) -> Result<(), Malformed> {
         let (text, name_bytes) = ([name, value].concat(), name.len());
         let (name, value) = (Span::new(0, name_bytes), Span::new(name_bytes, text.len()));
-        let field = DecodedField { name, value, name_index, is_never_indexed: false, is_value_valid: false };
+        let field = DecodedField { name, value, name_index, is_never_indexed: false, is_valid: false };
         check_field(text.as_bytes(), field)
     }
 

@@ -43,32 +43,33 @@ pub struct DecodedField {
     pub name_index: u8,
     /// True if intermediaries must not index the field either (RFC 7541, section 6.2.3; RFC 9204, section 4.5.4).
     pub is_never_indexed: bool,
-    /// True if the value comes from a table, which has validated it. False does not mean that it is invalid.
-    pub is_value_valid: bool,
+    /// True if the field comes from a table, which has validated it. False does not mean that it is invalid. It says nothing
+    /// of the name if that has an index or begins with a colon.
+    pub is_valid: bool,
 }
 
 /// Entry of a static or dynamic table. Most fields of a connection come from a table, again and again, so the table
-/// validates a value once.
+/// validates them once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableField<'a> {
     pub name: &'a [u8],
     pub value: &'a [u8],
     /// Index of the name in HPACK's static table, or 0.
     pub name_index: u8,
-    pub is_value_valid: bool,
+    pub is_valid: bool,
 }
 
 impl DecodedField {
     /// Appends a field of a table to `text`.
     #[inline]
     pub(crate) fn copied(field: TableField<'_>, text: &mut Vec<u8>) -> Self {
-        let TableField { name, value, name_index, is_value_valid } = field;
+        let TableField { name, value, name_index, is_valid } = field;
         let start = text.len();
         text.extend_from_slice(name);
         text.extend_from_slice(value);
         let name = Span::new(start, start + name.len());
         let value = Span::new(name.end(), text.len());
-        Self { name, value, name_index, is_never_indexed: false, is_value_valid }
+        Self { name, value, name_index, is_never_indexed: false, is_valid }
     }
 }
 

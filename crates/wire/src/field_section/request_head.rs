@@ -206,7 +206,7 @@ impl RequestHeadReader<'_> {
             return Err(Malformed);
         }
         *place = Some(field.value);
-        if field.is_value_valid { Ok(()) } else { check_value(field.value.of(text)) }
+        if field.is_valid { Ok(()) } else { check_value(field.value.of(text)) }
     }
 }
 

@@ -254,7 +254,7 @@ impl SectionReader<'_> {
             _ => 0x08,
         };
         let is_never_indexed = first & never_indexed_bit != 0;
-        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_value_valid: false }))
+        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_valid: false }))
     }
 
     #[inline]

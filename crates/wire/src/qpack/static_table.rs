@@ -9,7 +9,7 @@ pub(super) const STATIC_ENTRIES: usize = TABLE.len();
 #[inline]
 pub(super) fn static_entry(index: usize) -> Option<TableField<'static>> {
     let (name, value) = *TABLE.get(index)?;
-    Some(TableField { name, value, name_index: HPACK_NAME_INDEXES[index], is_value_valid: true })
+    Some(TableField { name, value, name_index: HPACK_NAME_INDEXES[index], is_valid: true })
 }
 
 /// Returns the first entry with this name in lower case.

@@ -136,7 +136,7 @@ impl Decoder {
             self.table.insert(name.of(text), value.of(text), name_index, 0);
         }
         let is_never_indexed = first & 0xf0 == 0x10;
-        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_value_valid: false }))
+        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_valid: false }))
     }
 
     #[inline]
@@ -157,7 +157,7 @@ impl Decoder {
             0 => Err(InvalidBlock("index 0")),
             1..=STATIC_ENTRIES => {
                 let (name, value) = static_entry(index);
-                Ok(TableField { name, value, name_index: index as u8, is_value_valid: true })
+                Ok(TableField { name, value, name_index: index as u8, is_valid: true })
             }
             _ => self.table.get(index - STATIC_ENTRIES - 1).ok_or(InvalidBlock("no such index")),
         }

@@ -148,6 +148,23 @@ fn qpack_bomb() {
     assert!(peer.buffers.text.capacity() < 64 << 10, "{}", peer.buffers.text.capacity());
 }
 
+/// Entries of the table that no message may have. The table checks an entry once, for all fields that refer to it.
+#[test]
+fn malformed_entries() {
+    for (name, value) in [("X", "1"), ("a b", "1"), ("te", "gzip"), ("upgrade", "h2c"), ("a", "\r"), (":a", "1")] {
+        let decoder = DecoderLimits { table_bytes_max: 4096, blocked_streams_max: 0 };
+        let mut peer = Server::with(H3Limits { decoder, ..H3Limits::default() }, &[]);
+        let (name_bytes, value_bytes) = ([0x40 | name.len() as u8], [value.len() as u8]);
+        let entry = [&b"\x02\x3f\xe1\x1f"[..], &name_bytes, name.as_bytes(), &value_bytes, value.as_bytes()].concat();
+        assert_eq!(peer.send(ENCODER, &entry), "");
+        let section = [&b"\x02\x00\xd1\xd7\xc1\x50\x01a"[..], b"\x80"].concat();
+        for stream in [0, 4] {
+            let expect = format!("reset {stream} H3_MESSAGE_ERROR");
+            assert_eq!(peer.end(stream, &frame(kind::HEADERS, &section)), expect, "{name}: {value:?}");
+        }
+    }
+}
+
 /// A client that never reads the QPACK decoder stream, which its resets and sections fill.
 #[test]
 fn unread_decoder_stream() {
