@@ -61,7 +61,8 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
         let mut own: Vec<(Vec<String>, Option<String>)> = Vec::new();
         for host in &named {
             let is_here = |name: &String| name.is_empty() || fits_host(name, host);
-            if names.iter().any(is_here) && !host.contains('{') {
+            let is_of_other = !names.contains(host) && has_site(host, &listeners, shared);
+            if names.iter().any(is_here) && !host.contains('{') && !is_of_other {
                 own.push((vec![host.clone()], Some(host.clone())));
             }
         }
@@ -125,6 +126,13 @@ pub(super) fn listeners(bound: &[String], port: u16) -> Vec<KdlNode> {
         false => listen().text(format!("{address}:{port}")),
     };
     if bound.is_empty() { vec![listen().word(port)] } else { bound.iter().map(at).collect() }
+}
+
+/// Returns `true` if a site has exactly this name at one of these listeners.
+fn has_site(host: &str, listeners: &BTreeSet<CaddyListener>, shared: &Shared<'_>) -> bool {
+    let is_there = |address: Address| address.host == *host && listeners.contains(&address.listener);
+    let mut addresses = shared.file.sites.iter().flat_map(|site| &site.addresses);
+    addresses.any(|text| read(text, shared).is_ok_and(is_there))
 }
 
 /// Reads an address.

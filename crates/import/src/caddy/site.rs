@@ -167,11 +167,19 @@ pub(super) fn translate(
     }
     let bound = bound_to(directives, site.shared);
     site.listen(&context, &bound, has_certificate, notes);
-    let is_total = site.walk(directives, &mut Scope::default(), notes);
+    let mut scope = Scope::default();
+    let is_total = site.walk(directives, &mut scope, notes);
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
         site.parts.handlers.push(KdlNode::with("respond", "*").word(200));
+    }
+    if !site.parts.files.iter().any(|node| node.name() == "root") {
+        let root = scope.root.unwrap_or_else(|| ".".to_owned());
+        let is_page = |node: &KdlNode| node.name() == "error-page" && node.last_value().starts_with('/');
+        let others = std::mem::take(&mut site.parts.others).into_iter();
+        let page = |node: KdlNode| node.with_last_value(|page| format!("file:{root}{page}"));
+        site.parts.others = others.map(|node| if is_page(&node) { page(node) } else { node }).collect();
     }
     // The paths of rewrites end as those of other handlers may do.
     site.parts.handlers.sort_by_key(|node| !node.pattern().contains(OWN_PATH));

@@ -400,6 +400,19 @@ fn directives_apply_in_the_order_of_the_option() {
     assert!(found.contains("deny all\n"), "{found}");
 }
 
+/// Issue 23: the configuration had errors, because a host was named twice, or a page had no root.
+#[test]
+fn translations_have_no_errors() {
+    let text =
+        "http://*.a.de {\n @b host b.a.de c.a.de\n handle @b {\n  respond b\n }\n}\nhttp://b.a.de {\n respond own\n}";
+    let (found, _) = translated(text);
+    assert_eq!((found.matches("\"b.a.de\"").count(), found.matches("\"c.a.de\"").count()), (1, 1), "{found}");
+    check(
+        "root * /a\nhandle_errors 404 {\n rewrite * /b.html\n file_server\n}\nrespond 404",
+        "respond \"*\" 404\nerror-page 404 \"file:/a/b.html\"",
+    );
+}
+
 /// Issue 23: each import with passwords warned of a file that it wrote itself.
 #[test]
 fn files_that_are_written_are_not_missed() {
