@@ -42,7 +42,8 @@ pub(super) struct TemporaryFile {
 }
 
 impl EntryFiles {
-    /// Opens the directory, which is created if it is missing. Only its owner may use it.
+    /// Opens the directory, which is created if it is missing. Only its owner may use it. A directory with other files that
+    /// others may read is an error, because it is closed for them.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
@@ -52,6 +53,11 @@ impl EntryFiles {
             return Err(at(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user")));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
+            if has_other_files(&directory).map_err(at)? {
+                let error =
+                    "others may read the directory, and it has files that are not of a cache; name an empty one";
+                return Err(at(io::Error::new(io::ErrorKind::InvalidInput, error)));
+            }
             directory.set_permissions(Permissions::from_mode(0o700)).map_err(at)?;
         }
         Ok(Self { path: path.to_owned(), directory: directory.into(), next: AtomicU64::new(0) })
@@ -147,6 +153,22 @@ impl EntryFiles {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(openat(&self.directory, name, flags, Mode::empty())?)
     }
+}
+
+/// True if a directory has more than directories of entries, and what a file system begins with.
+fn has_other_files(directory: &File) -> io::Result<bool> {
+    let is_own = |name: &[u8]| matches!(name, b"." | b".." | b"lost+found") || is_of_entries(name);
+    for entry in Dir::read_from(directory)? {
+        if !is_own(entry?.file_name().to_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True for the name of a directory of entries: two hexadecimal digits.
+fn is_of_entries(name: &[u8]) -> bool {
+    name.len() == 2 && name.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
 }
 
 impl TemporaryFile {

@@ -478,8 +478,12 @@ impl PendingWrite {
         if let Err(error) = result {
             cache.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             cache.trouble.tell(event("writing to the disk cache failed", &[("reason", &error)]));
-            let until = Instant::now() + PAUSE_AFTER_ERROR;
-            *cache.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+            // What has the name of one entry, such as a directory, says nothing about the disk.
+            let is_of_entry = matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty);
+            if !is_of_entry {
+                let until = Instant::now() + PAUSE_AFTER_ERROR;
+                *cache.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+            }
         }
         cache.evict();
         // Of a failed write, the older file must go, too.

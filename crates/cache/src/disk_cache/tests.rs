@@ -72,6 +72,36 @@ fn entries_survive_the_process() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
+/// A directory of others, such as `/var/cache`, is not closed for them.
+#[test]
+fn directories_with_other_files_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shared");
+    std::fs::create_dir(&path).unwrap();
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(path.join("other"), "").unwrap();
+    let error = EntryFiles::open(&path).err().map(|error| error.to_string()).unwrap();
+    assert!(error.contains("not of a cache") && mode() == 0o755, "{error}");
+    std::fs::remove_file(path.join("other")).unwrap();
+    std::fs::create_dir_all(path.join("lost+found")).unwrap();
+    std::fs::create_dir_all(path.join("0f")).unwrap();
+    assert!(EntryFiles::open(&path).is_ok() && mode() == 0o700);
+}
+
+#[test]
+fn a_directory_with_the_name_of_an_entry_stops_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = open(directory.path());
+    put(&cache, "a", "one");
+    let file = files(directory.path()).pop().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir_all(file.join("inner")).unwrap();
+    put(&cache, "a", "two");
+    put(&cache, "b", "three");
+    assert_eq!(get(&cache, "b").as_deref(), Some("three"));
+}
+
 #[test]
 fn removed_entries_stay_removed() {
     let directory = tempfile::tempdir().unwrap();

@@ -78,7 +78,7 @@ pub(crate) struct ReplayOptions {
 /// Sends the requests, and prints the differences. The result is [`ProgramEnd::Failed`] if there are any.
 ///
 /// # Errors
-/// The log cannot be read or has no request to send, a URL or option is invalid, a server accepts no connection, or the
+/// The log cannot be read, or has no request to send. A URL or an option is invalid, or a server accepts no connection. The
 /// report cannot be written.
 pub(crate) fn run(options: &ReplayOptions) -> Result<ProgramEnd, String> {
     if options.speed.is_some_and(|speed| speed.is_nan() || speed <= 0.0) {
