@@ -111,7 +111,7 @@ fn redirects_of_directories_wait_for_passwords() {
         format!("DocumentRoot /srv\n<Location /a/>\n{password}\nRedirect /a/b/ https://x.example/\n</Location>");
     let waiting = ["redirect \"/a/b/*\" \"https://x.example/{rest}{query}\" status=302 after-auth=on"];
     assert_eq!(redirects(&location, None), waiting);
-    // Those of a host come before the password.
+    // Redirects of a host come before the password.
     let host = format!("DocumentRoot /srv\nRedirect /b/ https://x.example/\n<Location /a/>\n{password}\n</Location>");
     assert_eq!(redirects(&host, None), ["redirect \"/b/*\" \"https://x.example/{rest}{query}\" status=302"]);
     let open = "DocumentRoot /srv\n<Location /a/>\nRedirect /a/b/ https://x.example/\n</Location>";
@@ -177,4 +177,37 @@ fn notes_on_php_name_what_they_are_about() {
     let (_, remarks) = translated(text, None);
     assert!(remarks.iter().any(|remark| remark.starts_with("httpd.conf:1:")), "{remarks:#?}");
     assert!(!remarks.iter().any(|remark| remark.contains("RewriteRule")), "{remarks:#?}");
+}
+
+/// Issue 23: rules of a directory were lost where an alias leads to one of its paths, or `RewriteBase` names others.
+#[test]
+fn rules_of_directories_hold_below_aliases() {
+    let check = |body: &str, expect: &[&str]| {
+        let (lines, remarks) = rules(body);
+        assert_eq!(lines, expect, "{body}\n{remarks:#?}");
+    };
+    let with = |alias: &str, rule: &str| {
+        format!("Alias {alias}\n<Directory /srv>\nRewriteEngine on\nRewriteRule {rule} - [F]\n</Directory>")
+    };
+    check(&with("/data /srv/private", "^admin/"), &["deny all path=\"~^/admin/\""]);
+    check(
+        &with("/data /srv/private", "^private/x"),
+        &["deny all path=\"~^/private/x\"", "deny all path=\"~^/data/x\""],
+    );
+    check(
+        &with("/data /srv/private", "\\.bak$"),
+        &["deny all path=#\"~\\.bak$\"#", "deny all path=#\"~^/data/.*\\.bak$\"#"],
+    );
+    // Paths on the disk may match where those of the alias do not.
+    check(&with("/data /srv/private", "^p.*x"), &["deny all path=\"/data/*\"", "deny all path=\"~^/p.*x\""]);
+    check(&with("/data /srv/private", "priv"), &["deny all path=\"/data/*\"", "deny all path=\"~priv\""]);
+    check(&with("/data /srv/a.txt", "^x"), &["deny all path=\"~^/x\""]);
+    check(
+        "Alias /pub /srv/a\n<Directory /srv/a>\nRewriteEngine on\nRewriteRule ^d - [F]\n</Directory>",
+        &["deny all path=\"~^/pub/d\"", "deny all path=\"~^/a/d\""],
+    );
+    check(
+        "<Directory /srv>\nRewriteEngine on\nRewriteBase /other\nRewriteRule ^d - [F]\n</Directory>",
+        &["deny all path=\"~^/d\"", "deny all path=\"~^/other/d\""],
+    );
 }

@@ -10,7 +10,7 @@ use super::proxy::{self, ProxyOptions};
 use super::redirects::redirect;
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, alias, conditional, environment, fields};
+use super::{access, alias, conditional, environment, fields, rewrite_aliases};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -328,7 +328,11 @@ impl<'a> HostSource<'a> {
         let preserves_host = self.is_on("proxypreservehost");
         // Rules of a directory replace those of the directories around it.
         let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
-        let inner: Vec<String> = sections.iter().filter(rewrites).filter_map(|section| section.base.clone()).collect();
+        let inner: Vec<String> = sections
+            .iter()
+            .filter(rewrites)
+            .flat_map(|section| section.base.iter().chain(&section.other_bases).cloned())
+            .collect();
         let indexes = self.indexes(sections);
         let index = indexes.first().map_or("index.html", String::as_str);
         let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
@@ -354,6 +358,10 @@ impl<'a> HostSource<'a> {
             let scope = RewriteScope { base: section.base.as_deref(), ..scope };
             let from = parts.redirects.len();
             let found = rewrite::translate(section.block, &scope, parts, notes);
+            for base in &section.other_bases {
+                rewrite::translate(section.block, &RewriteScope { base: Some(base), ..scope }, parts, notes);
+            }
+            rewrite_aliases::reject_below(section, mounts, &scope, parts, notes);
             access::wait_for_passwords(parts, from);
             takes_directories |= found.takes_directories;
             keeps_base |= found.keeps_base;

@@ -19,6 +19,7 @@ mod overrides;
 mod proxy;
 mod redirects;
 mod rewrite;
+mod rewrite_aliases;
 mod rewrite_condition;
 mod rewrite_values;
 mod section;

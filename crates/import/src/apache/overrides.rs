@@ -33,7 +33,11 @@ impl Overrides {
         blocks.iter().for_each(|block| allowing(block, &mut all));
         let Some(directive) = all.first().copied() else { return overrides };
         let reads_all = all.iter().all(|directive| directive.first().eq_ignore_ascii_case("all"));
-        for mount in mounts {
+        let is_below = |mount: &Mount| {
+            let below = |other: &Mount| !other.is_file && Path::new(&mount.directory).starts_with(&other.directory);
+            mounts.iter().any(below)
+        };
+        for mount in mounts.iter().filter(|mount| !mount.is_file || !is_below(mount)) {
             overrides.add(directive, mount, name, reads_all);
         }
         overrides.limited(directive, name)
@@ -61,6 +65,10 @@ impl Overrides {
         };
         for directory in directories {
             let file = directory.join(name);
+            // An alias may lead to a directory of another one.
+            if self.sections.iter().any(|section| Path::new(section.first()) == directory) {
+                continue;
+            }
             // All of them are below the root.
             let rest = directory.strip_prefix(root).unwrap_or(&directory).to_string_lossy().into_owned();
             let separator = if rest.is_empty() { "" } else { "/" };

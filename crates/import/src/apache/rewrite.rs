@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::proxy::{self, ProxyOptions};
 use super::rewrite_condition::{PropertyCondition, Tests, conditions_of, path_matches, with_properties};
-use super::rewrite_values::{base_of, flag_name, is_of_script, is_own_file, leads_to_itself, variable};
+use super::rewrite_values::{base_of, flags_of, is_of_script, is_own_file, leads_to_itself, rejects, variable};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -98,6 +98,14 @@ pub(super) fn translate(
                 let taken = std::mem::take(&mut state);
                 let later = &block[index + 1..];
                 let mut rule = RewriteRule { directive, scope, base: base.as_deref(), state: taken, later };
+                if rule.base != scope.base && rejects(directive) {
+                    // `RewriteBase` is for targets: the rule is for the directory's own paths.
+                    rule.base = scope.base;
+                    if let Err(why) = rule.translate(&own, parts, &mut found, notes) {
+                        rule.close(why, parts, notes);
+                    }
+                    rule.base = base.as_deref();
+                }
                 // A block around may have turned the rules on, or not: then those that reject hold.
                 if engine.is_none() && !rule.is_rejection() {
                     notes.left(directive, "there is no `RewriteEngine on` beside it");
@@ -127,7 +135,7 @@ struct RewriteState {
     variables: HashMap<String, String>,
     /// Conditions under which a rule has ended the processing.
     passed: Vec<String>,
-    /// Those of them that depend on the path only, and hold for no more paths than in Apache.
+    /// Conditions among them that depend on the path only, and hold for no more paths than in Apache.
     exempt: Vec<String>,
     /// True if a rule before decides which of the next rules apply.
     is_chained: bool,
@@ -146,15 +154,7 @@ pub(super) struct RewriteRule<'a> {
 
 impl RewriteRule<'_> {
     fn flags(&self) -> Vec<String> {
-        let text = self.directive.argument(2).trim_start_matches('[').trim_end_matches(']');
-        let flags = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());
-        // Names are in upper or lower case.
-        flags
-            .map(|flag| match flag.split_once('=') {
-                Some((name, value)) => format!("{}={value}", flag_name(name)),
-                None => flag_name(flag),
-            })
-            .collect()
+        flags_of(self.directive)
     }
 
     pub(super) fn is_of_host(&self) -> bool {
@@ -172,8 +172,7 @@ impl RewriteRule<'_> {
     }
 
     fn is_rejection(&self) -> bool {
-        let is_of = |flag: &String| matches!(flag.as_str(), "F" | "G") || flag.starts_with("R=4");
-        self.flags().iter().any(is_of)
+        rejects(self.directive)
     }
 
     /// Rejects the paths that the rule may be for.

@@ -82,3 +82,19 @@ pub(super) fn is_of_script(pattern: &ForeignPattern, script: &str) -> bool {
     let head = pattern.head();
     head == script || (pattern.fits(script) && script.strip_prefix(&head).is_some_and(|rest| rest.starts_with('.')))
 }
+
+/// Flags of a rule, with names in upper case.
+pub(super) fn flags_of(rule: &Directive) -> Vec<String> {
+    let text = rule.argument(2).trim_start_matches('[').trim_end_matches(']');
+    let flags = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());
+    let flags = flags.map(|flag| match flag.split_once('=') {
+        Some((name, value)) => format!("{}={value}", flag_name(name)),
+        None => flag_name(flag),
+    });
+    flags.collect()
+}
+
+/// Returns `true` if a rule rejects requests.
+pub(super) fn rejects(rule: &Directive) -> bool {
+    flags_of(rule).iter().any(|flag| matches!(flag.as_str(), "F" | "G") || flag.starts_with("R=4"))
+}

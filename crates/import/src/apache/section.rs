@@ -26,13 +26,15 @@ pub(super) struct ApacheSection<'a> {
     rank: (u8, usize),
     /// Prefix for rewrites of a directory, if it is one.
     pub(super) base: Option<String>,
+    /// Other prefixes of the same directory, by aliases.
+    pub(super) other_bases: Vec<String>,
 }
 
 impl<'a> ApacheSection<'a> {
     /// Directives of a `.htaccess` file, which are for all paths.
     pub(super) fn of_site(directive: &'a Directive, block: &'a [Directive]) -> Self {
         let patterns = Ok(vec![ForeignPattern::Prefix("/".to_owned())]);
-        Self { patterns, directive, block, rank: (0, 0), base: Some(String::new()) }
+        Self { patterns, directive, block, rank: (0, 0), base: Some(String::new()), other_bases: Vec::new() }
     }
 }
 
@@ -100,7 +102,7 @@ pub(super) fn of_host<'a>(blocks: &[&'a [Directive]], mounts: &[Mount]) -> Vec<A
             if !patterns.as_ref().is_ok_and(Vec::is_empty) {
                 // Sections of directories do not hold for paths that are forwarded.
                 let (block, rank) = (directive.children(), (1, 0));
-                sections.push(ApacheSection { patterns, directive, block, rank, base: None });
+                sections.push(ApacheSection { patterns, directive, block, rank, base: None, other_bases: Vec::new() });
             }
         }
     }
@@ -182,15 +184,19 @@ fn collect<'a>(
             ("files", ..) => (2, 0),
             _ => (3, 0),
         };
+        let own = if kind == "directory" && !is_expression { bases(text, mounts) } else { Vec::new() };
         let base = match (kind, patterns.as_deref()) {
-            ("directory", Ok([ForeignPattern::Prefix(prefix), ..])) => Some(prefix.trim_end_matches('/').to_owned()),
+            ("directory", Ok([ForeignPattern::Prefix(prefix), ..])) => {
+                Some(own.first().cloned().unwrap_or_else(|| prefix.trim_end_matches('/').to_owned()))
+            }
             _ => None,
         };
+        let other_bases = own.into_iter().skip(1).collect();
         if kind == "directory" {
             let patterns = patterns.as_ref().map(Vec::as_slice);
             collect(directive.children(), Some((patterns, rank)), mounts, sections);
         }
-        sections.push(ApacheSection { patterns, directive, block: directive.children(), rank, base });
+        sections.push(ApacheSection { patterns, directive, block: directive.children(), rank, base, other_bases });
     }
 }
 
@@ -211,6 +217,16 @@ fn directory(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPattern>, String
         }
     }
     Ok(patterns)
+}
+
+/// Prefixes of the paths of a directory that is a mount or below one.
+fn bases(text: &str, mounts: &[Mount]) -> Vec<String> {
+    let text = text.trim_end_matches('/');
+    let base = |mount: &Mount| {
+        let rest = text.strip_prefix(mount.directory.trim_end_matches('/'))?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| format!("{}{rest}", mount.prefix))
+    };
+    mounts.iter().filter(|mount| !mount.is_file).filter_map(base).collect()
 }
 
 const DISK_PATH: &str = "an expression for paths on the disk cannot be one for paths of the site";
