@@ -16,7 +16,7 @@ pub(super) struct CaddyTries {
     /// Path of the last file.
     pub(super) fallback: Option<String>,
     /// True if a path without a file is missing.
-    is_strict: bool,
+    pub(super) is_strict: bool,
     /// True if directories are tried, too.
     has_directories: bool,
     /// True if the path is tried with `.html`.

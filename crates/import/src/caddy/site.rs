@@ -172,7 +172,7 @@ pub(super) fn translate(
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
-        site.parts.handlers.push(KdlNode::with("respond", "*").word(200));
+        site.parts.handlers.push(KdlNode::with("respond", "*").word(rest_status(&scope)));
     }
     if !site.parts.files.iter().any(|node| node.name() == "root") {
         let root = scope.root.unwrap_or_else(|| ".".to_owned());
@@ -470,7 +470,7 @@ impl CaddySiteParts<'_, '_> {
         };
         if !is_total && !is_route && !inside.has_later {
             let paths = inside.paths.clone().unwrap_or_default();
-            self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, 200);
+            self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, rest_status(&inside));
         }
         (is_total, inside)
     }
@@ -555,6 +555,11 @@ impl CaddySiteParts<'_, '_> {
 /// Returns `true` if there is a handler after those of `handle`.
 fn has_handlers(directives: &[&Directive]) -> bool {
     directives.iter().any(|directive| order::position(&directive.name) >= order::position("route"))
+}
+
+/// Status of requests that no handler takes.
+fn rest_status(scope: &Scope) -> u16 {
+    if scope.tries.is_strict { 404 } else { 200 }
 }
 
 /// A directive, or the shorter one that it is written out of.

@@ -377,6 +377,7 @@ fn last_files_are_rejected_out_of_their_block() {
     let (found, remarks) = translated(text);
     assert!(found.contains("deny all path=\"~(?i)^/1/\"") && remarks[0].contains("out of their block"), "{found}");
     check("root * /a\ntry_files {path} =404\nfile_server", "root \"/a\"\nindex");
+    check("try_files {path} =404", "respond \"*\" 404");
 }
 
 /// Issue 23: the option `order` was said to be needless, also for directives that are translated.
