@@ -478,7 +478,7 @@ impl PendingWrite {
         if let Err(error) = result {
             cache.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             cache.trouble.tell(event("writing to the disk cache failed", &[("reason", &error)]));
-            // What has the name of one entry, such as a directory, says nothing about the disk.
+            // A directory in the place of one entry says nothing about the disk.
             let is_of_entry = matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty);
             if !is_of_entry {
                 let until = Instant::now() + PAUSE_AFTER_ERROR;
