@@ -90,18 +90,23 @@ fn root(
             }
             Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
         };
-    if scope.has_own_root {
+    let is_general = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
+    if scope.has_own_root && (!is_general || scope.has_other_roots) {
+        scope.has_other_roots = true;
         return notes.left(directive, "an earlier `root` is for all paths, and only the first counts");
     }
-    let is_general = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
     match is_general {
+        // Of several in a row, the last counts.
         true => {
             scope.has_own_root = true;
             scope.root = Some(root);
             // Roots of the blocks around it do not count.
             scope.roots.drain(..std::mem::take(&mut scope.outer_roots));
         }
-        false => scope.roots.push((reach.paths.clone(), root)),
+        false => match scope.roots.last_mut() {
+            Some((paths, last)) if *paths == reach.paths => *last = root,
+            _ => scope.roots.push((reach.paths.clone(), root)),
+        },
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Scope {
     pub(super) root: Option<String>,
     /// True if a root of this block is for all its paths.
     pub(super) has_own_root: bool,
+    /// True if a root of some paths follows it.
+    pub(super) has_other_roots: bool,
     /// Number of roots of parts that the blocks around have.
     pub(super) outer_roots: usize,
     /// Roots of parts.
@@ -91,6 +93,7 @@ impl Scope {
         self.has_later = outer.has_later;
         self.depth = outer.depth;
         self.has_own_root = outer.has_own_root;
+        self.has_other_roots = outer.has_other_roots;
         self.outer_roots = outer.outer_roots.min(self.roots.len());
     }
 
@@ -458,6 +461,7 @@ impl CaddySiteParts<'_, '_> {
         inside.tests = reach.tests.clone();
         inside.taken.clear();
         inside.has_own_root = false;
+        inside.has_other_roots = false;
         inside.outer_roots = inside.roots.len();
         let is_total = if is_route {
             let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));

@@ -363,6 +363,7 @@ fn roots_are_of_their_paths() {
         &format!("{roots}\nhandle /1/* {{\n root * /c\n file_server\n}}"),
         &format!("{}\n{empty}", files("/1/*", "/c", "")),
     );
+    check("root * /b\nroot * /a\nfile_server", "root \"/a\"\nindex \"index.html\" \"index.txt\"");
     check(&format!("route {{\n{roots}\nfile_server\n}}"), "root \"/a\"\nindex \"index.html\" \"index.txt\"");
     let (found, _) = translated(&format!("a.de {{\n{roots}\nrewrite /2 /1/3\nfile_server\n}}"));
     assert!(found.contains("deny all path=\"~(?i)^/2$\""), "{found}");
