@@ -206,8 +206,27 @@ fn rules_of_directories_hold_below_aliases() {
         "Alias /pub /srv/a\n<Directory /srv/a>\nRewriteEngine on\nRewriteRule ^d - [F]\n</Directory>",
         &["deny all path=\"~^/pub/d\"", "deny all path=\"~^/a/d\""],
     );
+    // The start of the path is that of the directory.
+    let names = |directory: &str, rule: &str| {
+        format!("<Directory {directory}>\nRewriteEngine on\nRewriteRule {rule} - [F]\n</Directory>")
+    };
+    check(&names("/srv/a", "(^|/)d"), &["deny all path=\"~^/a(?:/.*)?(/)d\""]);
+    check(&names("/srv", "(^|/)d"), &["deny all path=\"~^(?:/.*)?(/)d\""]);
+    check(&names("/srv/a", "(^|x)d"), &["deny all"]);
     check(
         "<Directory /srv>\nRewriteEngine on\nRewriteBase /other\nRewriteRule ^d - [F]\n</Directory>",
         &["deny all path=\"~^/d\"", "deny all path=\"~^/other/d\""],
     );
+}
+
+/// Issue 23: a redirect without a path, which is for those of its section, was no pattern.
+#[test]
+fn redirects_of_locations_need_no_path() {
+    let lines = |rule: &str| translated(&format!("DocumentRoot /srv\n<Location /a/>\n{rule}\n</Location>"), None).0;
+    let check = |rule: &str, expect: &str| {
+        let found = lines(rule);
+        assert!(found.iter().any(|line| line == expect), "{rule}\n{found:#?}");
+    };
+    check("Redirect https://x.example/b", "redirect \"/a/*\" \"https://x.example/b\" status=302");
+    check("Redirect 410", "deny all path=\"/a/*\" status=410");
 }

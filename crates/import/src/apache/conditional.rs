@@ -107,7 +107,7 @@ fn apply(
             }
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" if paths.is_empty() => {
                 let (from, rejections) = (parts.redirects.len(), parts.rejections.len());
-                redirect(child, parts, notes);
+                redirect(child, paths, parts, notes);
                 condition_of(&mut parts.redirects[from..], when);
                 condition_of(&mut parts.rejections[rejections..], when);
             }

@@ -328,11 +328,7 @@ impl<'a> HostSource<'a> {
         let preserves_host = self.is_on("proxypreservehost");
         // Rules of a directory replace those of the directories around it.
         let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
-        let inner: Vec<String> = sections
-            .iter()
-            .filter(rewrites)
-            .flat_map(|section| section.base.iter().chain(&section.other_bases).cloned())
-            .collect();
+        let inner: Vec<String> = sections.iter().filter(rewrites).flat_map(ApacheSection::bases).cloned().collect();
         let indexes = self.indexes(sections);
         let index = indexes.first().map_or("index.html", String::as_str);
         let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
@@ -641,7 +637,9 @@ impl<'a> HostSource<'a> {
                 notes.needless(directive, "there is no `ExpiresActive on`");
             }
             "expiresbytype" | "expiresdefault" => fields::expires(directive, parts, paths, notes),
-            "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => redirect(directive, parts, notes),
+            "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
+                redirect(directive, paths, parts, notes);
+            }
             "errordocument" => error_page(directive, parts, notes),
             "options" => options(directive, paths, parts, notes),
             "addtype" if paths.is_empty() => {

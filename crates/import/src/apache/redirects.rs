@@ -7,8 +7,8 @@ use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
 use crate::pattern::{ForeignPattern, expression};
 
-/// `Redirect` and its relatives.
-pub(super) fn redirect(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
+/// `Redirect` and its relatives, in a section for these paths. None are all paths.
+pub(super) fn redirect(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
     let is_expression = directive.name.eq_ignore_ascii_case("redirectmatch");
     let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
     let mut status = if directive.name.eq_ignore_ascii_case("redirectpermanent") { 301 } else { 302 };
@@ -24,6 +24,18 @@ pub(super) fn redirect(directive: &Directive, parts: &mut SiteParts, notes: &mut
     }
     let (from, to) = match words.as_slice() {
         [from, to] => (*from, Some(*to)),
+        // For all paths of the section.
+        [to] if status < 400 && !is_expression => {
+            parts.redirects.extend(for_each(paths, |pattern| {
+                on_path("redirect", pattern).text(to).word_property("status", status)
+            }));
+            return;
+        }
+        [] if status >= 400 => {
+            let nodes = for_each(paths, |pattern| with_path(KdlNode::new("deny").word("all"), pattern));
+            parts.rejections.extend(nodes.into_iter().map(|node| node.word_property("status", status)));
+            return;
+        }
         [from] => (*from, None),
         _ => return notes.left(directive, "it needs a path and a URL"),
     };

@@ -230,8 +230,17 @@ impl RewriteRule<'_> {
 
     fn expression_of(&self, text: &str) -> Result<ForeignPattern, String> {
         let flags = self.flags();
+        // The start, or a slash: the path of a directory has a slash before it here.
+        let at_names = ["(^|/)", "(?:^|/)", "(/|^)"].iter().find_map(|start| text.strip_prefix(start));
+        let has_inner_start = text.replace("[^", "").replace("\\^", "").trim_start_matches('^').contains('^');
         let text = match (self.base, text.strip_prefix('^')) {
             (None, _) => text.to_owned(),
+            (Some(base), _) if at_names.is_some_and(|rest| !rest.contains('^') || rest.contains("[^")) => {
+                format!("^{}(?:/.*)?(/){}", regex::escape(base), at_names.unwrap_or_default())
+            }
+            (Some(_), _) if has_inner_start && !crate::pattern::has_branches(text) => {
+                return Err("its expression looks for the start of the path of its directory".to_owned());
+            }
             (Some(base), Some(rest)) if !crate::pattern::has_branches(text) => {
                 format!("^{}/{}", regex::escape(base), rest.strip_prefix("/?").unwrap_or(rest))
             }

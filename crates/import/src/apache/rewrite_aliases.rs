@@ -13,7 +13,7 @@ use crate::pattern::{ForeignPattern, has_branches};
 
 /// Paths of a rule below an alias.
 enum BelowAlias {
-    /// Its expression for them.
+    /// Expression for these paths.
     Expression(String),
     None,
     /// Some of them may be its paths.

@@ -39,6 +39,11 @@ impl<'a> ApacheSection<'a> {
 }
 
 impl ApacheSection<'_> {
+    /// Prefixes for rewrites of a directory.
+    pub(super) fn bases(&self) -> impl Iterator<Item = &String> {
+        self.base.iter().chain(&self.other_bases)
+    }
+
     /// Returns `true` for directories of the disk whose paths have one alias, or none. An expression may be for all.
     pub(super) fn is_of_directory(&self) -> bool {
         let is_fixed =
