@@ -214,6 +214,11 @@ fn rules_of_directories_hold_below_aliases() {
     check(&names("/srv", "(^|/)d"), &["deny all path=\"~^(?:/.*)?(/)d\""]);
     check(&names("/srv/a", "(^|x)d"), &["deny all"]);
     check(
+        "<DirectoryMatch \"^/srv/a\">\nRewriteEngine on\nRewriteCond %{REQUEST_FILENAME} -f\n\
+         RewriteRule \\.bak$ - [F]\n</DirectoryMatch>",
+        &["deny all path=\"~^/a\""],
+    );
+    check(
         "<Directory /srv>\nRewriteEngine on\nRewriteBase /other\nRewriteRule ^d - [F]\n</Directory>",
         &["deny all path=\"~^/d\"", "deny all path=\"~^/other/d\""],
     );

@@ -29,6 +29,14 @@ pub(super) fn reject_below(
     parts: &mut SiteParts,
     notes: &mut Notes,
 ) {
+    let tests_files = |child: &Directive| is(child, "rewritecond") && child.first().contains("_FILENAME}");
+    if section.base.is_none() && section.block.iter().any(tests_files) {
+        // Without a directory, they are taken for rules of the host, where no file is known yet.
+        for directive in section.block.iter().filter(|child| is(child, "rewriterule") && rejects(child)) {
+            let patterns = section.patterns.as_deref().unwrap_or_default();
+            parts.close(directive, patterns, "its conditions test files, in a section without a directory", notes);
+        }
+    }
     if !is(section.directive, "directory") {
         return;
     }
