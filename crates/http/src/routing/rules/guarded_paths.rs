@@ -326,8 +326,9 @@ mod tests {
             let shut = format!("deny all path=\"/page.html\" satisfy=\"all\"\n{either}");
             check(&shut, &path, OFFICE, Some(403));
             check(&shut, &path, ELSEWHERE, Some(403));
-            check(either, &path, ELSEWHERE, Some(401));
         }
+        let either = "deny all\nbasic-auth \"/page.html\" \"/nonexistent\" satisfy=\"any\"";
+        check(either, "/page.html", ELSEWHERE, Some(401));
         let others = "deny all path=\"/page.html\"\ndeny all path=\"/\"";
         for path in ["/page.html.gzip", "/page.html.txt.gz", "/page.gz", "/page.htm.gz", "/.gz"] {
             check(others, path, ELSEWHERE, None);
