@@ -618,7 +618,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["php_value", "php_admin_value", "php_flag"],
         "set it in the configuration of PHP-FPM, or with `variable \"PHP_VALUE\"`",
     ),
-    needs_nothing(CADDY, &["order"], "rules run in a fixed order, and handlers in the order of the file"),
     needs_nothing(CADDY, &["named_routes", "invoke"], "`include` reads shared files, and `use` inserts snippets"),
     not_supported(
         CADDY,

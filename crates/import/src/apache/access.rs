@@ -349,11 +349,11 @@ struct OwnRules {
 type OfModule = fn(&OwnRules) -> Option<&Rule>;
 
 impl OwnRules {
-    fn old(&self) -> Option<&Rule> {
+    fn of_old(&self) -> Option<&Rule> {
         self.old.as_ref()
     }
 
-    fn new(&self) -> Option<&Rule> {
+    fn of_new(&self) -> Option<&Rule> {
         self.new.as_ref()
     }
 }
@@ -398,17 +398,16 @@ impl<'a, 'd> Merge<'a, 'd> {
         let lifts = |later: usize| {
             of(&self.own[later]).is_some_and(|rule| !rule.is_shut()) && self.sections[later].overlaps(section)
         };
-        rule.is_shut()
-            && !is_any(section.block)
-            && !(section.is_of_directory() && mounts.iter().any(has_alias))
-            && !(index + 1..self.sections.len()).any(lifts)
+        let is_below_alias = section.is_of_directory() && mounts.iter().any(has_alias);
+        let is_lifted = (index + 1..self.sections.len()).any(lifts);
+        rule.is_shut() && !is_any(section.block) && !is_below_alias && !is_lifted
     }
 
     /// The rule of a section that has rules of one module, and the way to others of that module.
     fn only(&self, index: usize) -> Option<(&Rule, OfModule)> {
         match &self.own[index] {
-            OwnRules { old: Some(rule), new: None } => Some((rule, OwnRules::old)),
-            OwnRules { old: None, new: Some(rule) } => Some((rule, OwnRules::new)),
+            OwnRules { old: Some(rule), new: None } => Some((rule, OwnRules::of_old)),
+            OwnRules { old: None, new: Some(rule) } => Some((rule, OwnRules::of_new)),
             _ => None,
         }
     }
@@ -464,8 +463,8 @@ impl<'a, 'd> Merge<'a, 'd> {
             return Ok(None);
         }
         let (old, new) = match old {
-            Some(old) => (Some(old), self.of_other(index, OwnRules::new)?.cloned()),
-            None => (self.of_other(index, OwnRules::old)?.map(|rule| rule.access.clone()), new),
+            Some(old) => (Some(old), self.of_other(index, OwnRules::of_new)?.cloned()),
+            None => (self.of_other(index, OwnRules::of_old)?.map(|rule| rule.access.clone()), new),
         };
         joined(section.block, old, new)
     }

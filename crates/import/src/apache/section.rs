@@ -149,10 +149,13 @@ fn forwards_otherwise(directive: &Directive, is_inner: bool) -> bool {
         || (!is(directive, "virtualhost") && directive.children().iter().any(|child| forwards_otherwise(child, true)))
 }
 
+/// Paths of the section around others, or why they are unknown, and its rank.
+type SectionAround<'s> = (Result<&'s [ForeignPattern], &'s String>, (u8, usize));
+
 /// Collects the sections of a block. `around` are paths and rank of the section that has the block.
 fn collect<'a>(
     block: &'a [Directive],
-    around: Option<(Result<&[ForeignPattern], &String>, (u8, usize))>,
+    around: Option<SectionAround<'_>>,
     mounts: &[Mount],
     sections: &mut Vec<ApacheSection<'a>>,
 ) {
