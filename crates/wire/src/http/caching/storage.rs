@@ -285,7 +285,7 @@ mod tests {
         );
         assert_eq!(stored("s-maxage=5"), StoredResponseMeta { forbids_stale: true, ..expect });
         // Pages of clients often state nothing.
-        let unstated = |lines| decide((Method::Get, &[]), (200, lines), defaults);
+        let unstated = |lines: &[(&str, &str)]| decide((Method::Get, &[]), (200, lines), defaults);
         assert_eq!(unstated(&[]), Err(UncacheableReason::Useless));
         // Neither do those that are never fresh become stale, whatever another client accepts.
         for value in ["max-age=0", "public, max-age=0", "max-age=-1", "max-age=x", "s-maxage=0"] {
