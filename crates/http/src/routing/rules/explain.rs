@@ -72,7 +72,7 @@ impl Rules {
     ) {
         let client = passage.visit.client();
         let rule_for = |path: &GuardedPath<'_>| self.shared.rule_for_client(routed, client, *path, PathOrigin::Client);
-        let chosen: Vec<_> = paths.iter().filter_map(rule_for).map(|(rule, _)| std::ptr::from_ref(rule)).collect();
+        let chosen: Vec<_> = paths.iter().filter_map(rule_for).map(std::ptr::from_ref).collect();
         for (index, (rule, pattern, clients)) in self.shared.client_rules().iter().enumerate() {
             let fits = |path: &&GuardedPath<'_>| pattern.holds_for(**path);
             let of_path = paths.iter().find(fits);

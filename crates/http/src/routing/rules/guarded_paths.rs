@@ -326,6 +326,9 @@ mod tests {
             let shut = format!("deny all path=\"/page.html\" satisfy=\"all\"\n{either}");
             check(&shut, &path, OFFICE, Some(403));
             check(&shut, &path, ELSEWHERE, Some(403));
+            // A password lifts the rule before it, but not this one.
+            let behind = format!("deny all\ndeny all path=\"/page.html\" satisfy=\"all\"\n{either}");
+            check(&behind, &path, ELSEWHERE, Some(403));
         }
         let either = "deny all\nbasic-auth \"/page.html\" \"/nonexistent\" satisfy=\"any\"";
         check(either, "/page.html", ELSEWHERE, Some(401));

@@ -432,10 +432,11 @@ impl Rules {
         for path in paths().flat_map(GuardedPath::with_original) {
             // If a password is accepted as an alternative, it is asked for later.
             let may_sign_in = || self.passwords_for(path, routed).any(|(_, is_alternative)| is_alternative);
-            if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
+            let mut rules = self.shared.rules_for_client(routed, visit.client(), path, origin);
+            let decisive = rules.find(|(rule, _)| rule.is_allowed || rule.is_final || !may_sign_in());
+            if let Some((rule, pattern)) = decisive
                 && !rule.is_allowed
                 && pattern.decides(path)
-                && (rule.is_final || !may_sign_in())
             {
                 let rejection = BuiltResponse::rejection(rule.status, "a `deny` rule matches the client");
                 return Err(RuleDecision::Answer(rejection));
@@ -476,7 +477,7 @@ impl Rules {
                     && self
                         .shared
                         .rule_for_client(routed, client, path, PathOrigin::Client)
-                        .is_some_and(|(rule, _)| rule.is_allowed)
+                        .is_some_and(|rule| rule.is_allowed)
             };
             let mut rules = self.passwords_for(path, routed);
             rules.find(|(rule, is_alternative)| !passage.state().asked.contains(rule) && !is_let_in(*is_alternative))

@@ -524,20 +524,31 @@ impl SharedRules {
         &self.password_paths
     }
 
-    /// Returns the first address rule that matches a client and a path, with its pattern; `None` if no rule matches.
+    /// Returns the first address rule that matches a client and a path; `None` if no rule matches.
     pub(super) fn rule_for_client(
         &self,
         routed: &Routed<'_>,
         client: LogClient,
         path: GuardedPath<'_>,
         origin: PathOrigin,
-    ) -> Option<(&ClientRule, &GuardPattern)> {
-        let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
+    ) -> Option<&ClientRule> {
+        self.rules_for_client(routed, client, path, origin).next().map(|(rule, _)| rule)
+    }
+
+    /// Returns the address rules that match a client and a path, with their patterns, in order.
+    pub(super) fn rules_for_client(
+        &self,
+        routed: &Routed<'_>,
+        client: LogClient,
+        path: GuardedPath<'_>,
+        origin: PathOrigin,
+    ) -> impl Iterator<Item = (&ClientRule, &GuardPattern)> {
+        let fitting = move |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
             let fits = if rule.is_allowed { fits_path } else { fits_as_read };
             let is_open = rule.is_internal && origin == PathOrigin::Server;
             !is_open && set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed, path.path())
         };
-        self.clients.iter().find(fitting).map(|(rule, pattern, _)| (rule, pattern))
+        self.clients.iter().filter(fitting).map(|(rule, pattern, _)| (rule, pattern))
     }
 
     /// Returns the paths that guards are evaluated for in addition to a path. These are the readings of other servers,
