@@ -99,11 +99,15 @@ impl EntryName {
         path
     }
 
+    /// True for the name of a directory of entries.
+    pub(super) fn is_directory(name: &[u8]) -> bool {
+        name.len() == 2 && are_digits(name)
+    }
+
     /// Entry of a file in a directory.
     pub(super) fn of_file_names(directory: &str, file: &str) -> Option<Self> {
         let text = format!("{directory}{file}");
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if directory.len() != 2 || text.len() != 2 * NAME_BYTES || !text.bytes().all(is_hex) {
+        if !Self::is_directory(directory.as_bytes()) || text.len() != 2 * NAME_BYTES || !are_digits(text.as_bytes()) {
             return None;
         }
         let number = u128::from_str_radix(&text, 16).ok()?;
@@ -114,6 +118,11 @@ impl EntryName {
     pub(super) fn shard(self) -> usize {
         usize::from(self.0[0])
     }
+}
+
+/// True for hexadecimal digits, as entries have them in their names.
+fn are_digits(text: &[u8]) -> bool {
+    text.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
 }
 
 impl EntryParts<'_> {

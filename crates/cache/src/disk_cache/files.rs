@@ -157,18 +157,13 @@ impl EntryFiles {
 
 /// True if a directory has more than directories of entries, and what a file system begins with.
 fn has_other_files(directory: &File) -> io::Result<bool> {
-    let is_own = |name: &[u8]| matches!(name, b"." | b".." | b"lost+found") || is_of_entries(name);
+    let is_own = |name: &[u8]| matches!(name, b"." | b".." | b"lost+found") || EntryName::is_directory(name);
     for entry in Dir::read_from(directory)? {
         if !is_own(entry?.file_name().to_bytes()) {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// True for the name of a directory of entries: two hexadecimal digits.
-fn is_of_entries(name: &[u8]) -> bool {
-    name.len() == 2 && name.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte))
 }
 
 impl TemporaryFile {

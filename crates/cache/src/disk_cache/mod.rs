@@ -479,8 +479,7 @@ impl PendingWrite {
             cache.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             cache.trouble.tell(event("writing to the disk cache failed", &[("reason", &error)]));
             // A directory in the place of one entry says nothing about the disk.
-            let is_of_entry = matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty);
-            if !is_of_entry {
+            if error.kind() != io::ErrorKind::IsADirectory {
                 let until = Instant::now() + PAUSE_AFTER_ERROR;
                 *cache.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
             }
