@@ -593,12 +593,13 @@ fn path(values: &Values) -> PathPattern {
 fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     let (clients, files) = values.clients("client");
     let status = values.status("status").unwrap_or(Status::FORBIDDEN);
+    let is_internal = values.flag("internal").unwrap_or(false);
     ClientRule {
         path: path(values),
         conditions: conditions(values),
         is_allowed,
-        is_internal: values.flag("internal").unwrap_or(false),
-        is_final: values.flag("internal").unwrap_or(false) || values.text("satisfy").as_deref() == Some("all"),
+        is_internal,
+        is_final: is_internal || values.text("satisfy").as_deref() == Some("all"),
         clients,
         files,
         status,

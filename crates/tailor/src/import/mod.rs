@@ -149,10 +149,14 @@ fn translate(options: &ImportOptions) -> Result<String, String> {
         .from
         .or_else(|| format_of(path))
         .ok_or_else(|| error("unknown extension; --from har, --from wrk or --from k6 names the format".to_owned()))?;
-    let text = crate::input::read(path, FILE_BYTES_MAX).map_err(|reason| match reason.ends_with(" bytes") {
-        true => format!("{reason}; record fewer requests, or save the HAR file without content"),
-        false => reason,
-    })?;
+    let size = std::fs::metadata(path).map_err(|reason| error(reason.to_string()))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(error(format!(
+            "{size} bytes are more than {FILE_BYTES_MAX}; record fewer requests, or save the HAR file without content"
+        )));
+    }
+    // A device has no size, and perhaps no end.
+    let text = crate::input::read(path, FILE_BYTES_MAX)?;
     let text = String::from_utf8(text).map_err(|reason| error(reason.to_string()))?;
     let name = path.file_stem().map_or_else(|| "imported".to_owned(), |name| name.to_string_lossy().into_owned());
     let mut imported = match format {

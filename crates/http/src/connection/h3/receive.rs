@@ -144,16 +144,14 @@ impl H3WorkerConnection {
                         break;
                     }
                 }
-                H3Event::Head(request) => {
-                    self.on_request(&request, turn);
-                    if !request.has_content {
-                        // The stream has ended, and its input is consumed.
-                        break;
-                    }
-                }
                 event => {
+                    // The stream of such a request has ended, and its input is consumed.
+                    let is_whole = matches!(&event, H3Event::Head(request) if !request.has_content);
                     if self.on_stream_event(event, input, turn) == Handled::Closed {
                         return Handled::Closed;
+                    }
+                    if is_whole {
+                        break;
                     }
                 }
             }

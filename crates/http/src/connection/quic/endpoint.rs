@@ -70,7 +70,7 @@ pub struct QuicBuffers {
 pub struct EndpointSockets {
     /// Receives packets with connection IDs of the endpoint, and sends all.
     pub own: QuicSocket,
-    /// Receives packets with connection IDs that clients have chosen. Without it, `own` receives these, too.
+    /// Receives packets with connection IDs that clients have chosen. An endpoint that only ends has none.
     pub accepting: Option<QuicSocket>,
 }
 
