@@ -46,11 +46,12 @@ impl KdlNode {
         self
     }
 
-    /// A number, or a word such as `off`, as the next value.
+    /// Texts as the next values.
     pub(super) fn texts(self, texts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         texts.into_iter().fold(self, |node, text| node.text(text))
     }
 
+    /// A number, or a word such as `off`, as the next value.
     pub(super) fn word(mut self, word: impl ToString) -> Self {
         self.values.push(ImportedValue::Word(word.to_string()));
         self

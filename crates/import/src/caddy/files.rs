@@ -1,6 +1,6 @@
 //! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
 
-use super::matcher::{joined, of_fixed, routed, with_tests};
+use super::matcher::{of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::proxy;
 use super::site::{CaddySiteParts, Reach, Scope};
@@ -68,8 +68,7 @@ pub(super) fn try_files(
                 }
                 return;
             }
-            let is_for_all = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
-            if is_for_all {
+            if reach.has_all_paths(scope) {
                 scope.tries.fallback = Some(path);
                 return;
             }
@@ -122,11 +121,7 @@ pub(super) fn file_server(
     let roots = if root.is_some() { &[] } else { scope.roots.as_slice() };
     let mut root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
     for (paths, other) in roots {
-        let of_both = match reach.paths.as_slice() {
-            [] => Ok(paths.clone()),
-            own => joined(paths, own),
-        };
-        let Ok(of_both) = of_both else {
+        let Ok(of_both) = reach.shared_with(paths) else {
             return site.parts.close(directive, &reach.paths, "the paths of its root have no pattern here", notes);
         };
         if of_both == reach.paths {
@@ -254,8 +249,7 @@ pub(super) fn php(
         );
     };
     for (paths, _) in &scope.roots {
-        let of_both = if reach.paths.is_empty() { Ok(paths.clone()) } else { joined(paths, &reach.paths) };
-        let of_both = of_both.unwrap_or_else(|_| paths.clone());
+        let of_both = reach.shared_with(paths).unwrap_or_else(|_| paths.clone());
         if !of_both.is_empty() {
             site.parts.close(directive, &of_both, "scripts have one root", notes);
         }

@@ -47,11 +47,16 @@ const ORDER: [&str; 38] = [
     "file_server",
 ];
 
-/// Place of a directive in the order; settings of a site come first.
+/// Place of a directive in Caddy's order; settings of a site come first.
 pub(super) fn position(name: &str) -> usize {
+    position_in(&ORDER, name)
+}
+
+/// Place of a directive in an order.
+pub(super) fn position_in(order: &[impl AsRef<str>], name: &str) -> usize {
     // A `handle_path` is a `handle`, of which the first match counts.
     let name = if name == "handle_path" { "handle" } else { name };
-    ORDER.iter().position(|known| *known == name).map_or(0, |at| at + 1)
+    order.iter().position(|known| known.as_ref() == name).map_or(0, |at| at + 1)
 }
 
 /// Names of directives, in Caddy's order.
@@ -71,40 +76,26 @@ pub(super) fn moved(order: &mut Vec<String>, words: &[String]) -> Result<(), Str
         _ => return Err("an order is a directive and its place".to_owned()),
     };
     // Both names of a directive are moved.
-    let with_other_name = |name: &str| match name {
-        "basic_auth" | "basicauth" => ["basicauth", "basic_auth"],
-        "log_skip" | "skip_log" => ["skip_log", "log_skip"],
-        "handle" | "handle_path" => ["handle", "handle_path"],
-        _ => ["", ""],
+    let usual = |name: &str| match name {
+        "basicauth" => "basic_auth".to_owned(),
+        "skip_log" => "log_skip".to_owned(),
+        "handle_path" => "handle".to_owned(),
+        name => name.to_owned(),
     };
-    let own: Vec<String> = order
-        .iter()
-        .filter(|known| *known == name || with_other_name(name).contains(&known.as_str()))
-        .cloned()
-        .collect();
-    let mut rest: Vec<String> = order.iter().filter(|known| !own.contains(known)).cloned().collect();
-    let at = |names: &[&str]| {
-        let found = rest.iter().enumerate().filter(|(_, known)| names.contains(&known.as_str()));
-        found.map(|(at, _)| at).collect::<Vec<_>>()
+    let (name, other) = (usual(name), usual(other));
+    let is_other = |known: &String| usual(known) == other;
+    let (own, mut rest): (Vec<_>, Vec<_>) = order.iter().cloned().partition(|known| usual(known) == name);
+    let to = match place {
+        "first" => Some(0),
+        "last" => Some(rest.len()),
+        "before" => rest.iter().position(is_other),
+        "after" => rest.iter().rposition(is_other).map(|at| at + 1),
+        _ => None,
     };
-    let [one, two] = with_other_name(other);
-    let others = at(&[other, one, two]);
-    let to = match (place, others.as_slice()) {
-        ("first", _) => 0,
-        ("last", _) => rest.len(),
-        ("before", [first, ..]) => *first,
-        ("after", [.., last]) => last + 1,
-        _ => return Err("the other directive has no place".to_owned()),
-    };
+    let Some(to) = to else { return Err("the other directive has no place".to_owned()) };
     rest.splice(to..to, own);
     *order = rest;
     Ok(())
-}
-
-/// Place of a directive in an order.
-pub(super) fn position_in(order: &[String], name: &str) -> usize {
-    let name = if name == "handle_path" { "handle" } else { name };
-    order.iter().position(|known| known == name).map_or(0, |at| at + 1)
 }
 
 /// Sorts a list as Caddy does. Its order is none: of three directives, each of two may equal the third, which does not

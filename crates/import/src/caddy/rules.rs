@@ -90,7 +90,7 @@ fn root(
             }
             Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
         };
-    let is_general = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
+    let is_general = reach.has_all_paths(scope);
     if scope.has_own_root && (!is_general || scope.has_other_roots) {
         scope.has_other_roots = true;
         return notes.left(directive, "an earlier `root` is for all paths, and only the first counts");
@@ -184,11 +184,9 @@ fn guarded_redirect(
     site.parts.handlers.extend(for_each(&paths, respond));
     let mut tests = reach.tests_of_rule(scope);
     tests.push(format!("status == {status}"));
-    let field = |pattern: Option<String>| match pattern {
-        Some(pattern) => KdlNode::with("response-header", pattern),
-        None => KdlNode::new("response-header"),
+    let location = |pattern: Option<String>| {
+        with_tests(KdlNode::new("response-header").texts(pattern).text("Location").text(target), &tests)
     };
-    let location = |pattern| with_tests(field(pattern).text("Location").text(target), &tests);
     site.parts.fields.extend(for_each(&paths, location));
 }
 
@@ -197,8 +195,7 @@ fn is_guarded(path: Option<&ForeignPattern>, reach: &Reach, scope: &Scope) -> bo
     let is_earlier = path.is_some_and(|path| {
         scope.earlier.iter().any(|(earlier, _)| earlier.iter().any(|earlier| earlier.covers(path)))
     });
-    let meets = path.is_none_or(|path| reach.paths.is_empty() || reach.paths.iter().any(|own| own.overlaps(path)));
-    meets && !is_earlier
+    path.is_none_or(|path| reach.meets(path)) && !is_earlier
 }
 
 fn rewrite(
@@ -264,14 +261,12 @@ fn rewrite_out(
     scope: &mut Scope,
     notes: &mut Notes,
 ) {
-    let is_for_all = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
     let is_unconditional = reach.tests == scope.tests && !reach.is_missing;
     let loses_prefix = scope.prefix.is_empty() || !target.contains("{path}");
-    if !is_for_all || !is_unconditional || !loses_prefix || scope.is_own() {
+    if !reach.has_all_paths(scope) || !is_unconditional || !loses_prefix || scope.is_own() {
         return site.parts.close(directive, &reach.paths, "a rewrite leads out of its block", notes);
     }
-    site.own_paths += 1;
-    let prefix = format!("{OWN_PATH}{}", site.own_paths);
+    let prefix = format!("{OWN_PATH}{}", site.parts.internal.len() + 1);
     site.parts.internal.push(KdlNode::with("internal", format!("{prefix}/*")));
     let make = |pattern: Option<String>| on_path("rewrite", pattern).text(format!("{prefix}{target}"));
     add_redirects(site, reach, scope, make);
@@ -408,7 +403,7 @@ pub(super) fn respond(
         let node = on_path("respond", pattern).word(status);
         with_tests(node.texts(body.iter()), &reach.tests)
     }));
-    !is_conditional && (reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths))
+    !is_conditional && reach.has_all_paths(scope)
 }
 
 /// A value of a header field: its name, operation and our action.

@@ -39,8 +39,6 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
     /// True if what no handler takes is rejected.
     pub(super) rejects_rest: bool,
-    /// Number of paths to which only rewrites lead.
-    pub(super) own_paths: usize,
 }
 
 /// Requests that reach a directive, and what was done to them before.
@@ -99,11 +97,7 @@ impl Scope {
 
     /// Returns `true` if requests have another path or root than in an outer scope.
     fn changes(&self, outer: &Self) -> bool {
-        self.prefix != outer.prefix
-            || self.root != outer.root
-            || self.roots != outer.roots
-            || self.tries != outer.tries
-            || self.is_own() != outer.is_own()
+        self.prefix != outer.prefix || self.root != outer.root || self.roots != outer.roots || self.tries != outer.tries
     }
 }
 
@@ -117,14 +111,33 @@ pub(super) struct Reach {
 }
 
 impl Reach {
+    /// Returns `true` if a path may be among its paths.
+    pub(super) fn meets(&self, path: &ForeignPattern) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|own| own.overlaps(path))
+    }
+
+    /// Returns `true` if one of some paths may be among its paths; none are all paths.
+    fn meets_any(&self, paths: &[ForeignPattern]) -> bool {
+        paths.is_empty() || paths.iter().any(|path| self.meets(path))
+    }
+
+    /// Returns `true` if it has all paths of the scope.
+    pub(super) fn has_all_paths(&self, scope: &Scope) -> bool {
+        self.paths.is_empty() || scope.paths.as_ref() == Some(&self.paths)
+    }
+
+    /// Paths that it shares with some others.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they have no pattern.
+    pub(super) fn shared_with(&self, paths: &[ForeignPattern]) -> Result<Vec<ForeignPattern>, String> {
+        if self.paths.is_empty() { Ok(paths.to_vec()) } else { joined(paths, &self.paths) }
+    }
+
     /// The conditions, and that no earlier block has the request.
     pub(super) fn tests_of_rule(&self, scope: &Scope) -> Vec<String> {
-        let is_near = |paths: &[ForeignPattern]| {
-            paths.is_empty()
-                || self.paths.is_empty()
-                || paths.iter().any(|path| self.paths.iter().any(|own| own.overlaps(path)))
-        };
-        let earlier = scope.earlier.iter().filter(|(paths, _)| is_near(paths));
+        let earlier = scope.earlier.iter().filter(|(paths, _)| self.meets_any(paths));
         self.tests.iter().cloned().chain(earlier.map(|(_, condition)| format!("not ({condition})"))).collect()
     }
 
@@ -160,7 +173,6 @@ pub(super) fn translate(
         is_internal,
         auths: Vec::new(),
         rejects_rest: false,
-        own_paths: 0,
     };
     site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
     site.parts.rejections.extend(deeper_hosts(&site.parts.names));
@@ -171,7 +183,7 @@ pub(super) fn translate(
     let bound = bound_to(directives, site.shared);
     site.listen(&context, &bound, has_certificate, notes);
     let mut scope = Scope::default();
-    let is_total = site.walk(directives, &mut scope, notes);
+    let is_total = site.walk(directives, false, &mut scope, notes);
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
@@ -185,7 +197,8 @@ pub(super) fn translate(
         site.parts.others = others.map(|node| if is_page(&node) { page(node) } else { node }).collect();
     }
     // The paths of rewrites end as those of other handlers may do.
-    site.parts.handlers.sort_by_key(|node| !node.pattern().contains(OWN_PATH));
+    let own: Vec<String> = (1..=site.parts.internal.len()).map(|number| format!("{OWN_PATH}{number}/")).collect();
+    site.parts.handlers.sort_by_key(|node| !own.iter().any(|path| node.pattern().contains(path)));
     let comment = [vec![context.place.place.to_string()], notes.unwritten()].concat().join("\n");
     site.parts.into_node(&comment)
 }
@@ -223,14 +236,15 @@ impl CaddySiteParts<'_, '_> {
         }
     }
 
-    /// Translates a block. Returns `true` if it answers all requests that reach it.
-    fn walk(&mut self, directives: &[Directive], scope: &mut Scope, notes: &mut Notes) -> bool {
+    /// Translates a block. Directives of a route are in their order. Returns `true` if it answers all requests that reach
+    /// it.
+    fn walk(&mut self, directives: &[Directive], is_route: bool, scope: &mut Scope, notes: &mut Notes) -> bool {
         let matchers = directives.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
         scope.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
         let directives: Vec<Directive> = directives.iter().map(in_short).collect();
         let rest: Vec<&Directive> = directives.iter().filter(|child| !child.name.starts_with('@')).collect();
-        let sorted = self.sorted(rest, scope);
-        self.walk_ordered(&sorted, scope, notes)
+        let ordered = if is_route { rest } else { self.sorted(rest, scope) };
+        self.walk_ordered(&ordered, scope, notes)
     }
 
     /// Directives in the order in which they apply.
@@ -382,10 +396,7 @@ impl CaddySiteParts<'_, '_> {
         let has_conditions = reach.tests != scope.tests;
         if !is_route {
             // Of several `handle`, the first is for a request, also if it leaves it to later handlers.
-            let meets = |paths: &[ForeignPattern]| {
-                reach.paths.is_empty() || paths.iter().any(|path| reach.paths.iter().any(|own| own.overlaps(path)))
-            };
-            let taken = scope.taken.iter().filter(|(paths, _)| paths.is_empty() || meets(paths));
+            let taken = scope.taken.iter().filter(|(paths, _)| reach.meets_any(paths));
             let taken: Vec<String> = taken.map(|(_, condition)| condition.clone()).collect();
             if taken.iter().any(String::is_empty) {
                 return false;
@@ -412,7 +423,7 @@ impl CaddySiteParts<'_, '_> {
         let has_later = inside.has_later;
         let (is_total, inside) = self.handle_block(directive.children(), is_route, &reach, inside, notes);
         let is_for_all = reach.paths.is_empty() && reach.tests == scope.tests;
-        let is_whole = is_for_all || (reach.tests == scope.tests && scope.paths.as_ref() == Some(&reach.paths));
+        let is_whole = reach.tests == scope.tests && reach.has_all_paths(scope);
         let condition = reach.condition(scope);
         if !is_total && has_later {
             scope.is_rewritten |= inside.is_rewritten;
@@ -463,15 +474,7 @@ impl CaddySiteParts<'_, '_> {
         inside.has_own_root = false;
         inside.has_other_roots = false;
         inside.outer_roots = inside.roots.len();
-        let is_total = if is_route {
-            let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
-            inside.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
-            let block: Vec<Directive> = block.iter().map(in_short).collect();
-            let rest: Vec<&Directive> = block.iter().filter(|child| !child.name.starts_with('@')).collect();
-            self.walk_ordered(&rest, &mut inside, notes)
-        } else {
-            self.walk(block, &mut inside, notes)
-        };
+        let is_total = self.walk(block, is_route, &mut inside, notes);
         if !is_total && !is_route && !inside.has_later {
             let paths = inside.paths.clone().unwrap_or_default();
             self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, rest_status(&inside));
@@ -551,8 +554,7 @@ impl CaddySiteParts<'_, '_> {
                 true
             }
         };
-        let is_whole = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
-        is_whole && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
+        reach.has_all_paths(scope) && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
     }
 }
 

@@ -263,6 +263,15 @@ fn rewritten_paths_are_rejected() {
     }
 }
 
+/// A handler for paths that begin with an underscore was tried before those of earlier blocks.
+#[test]
+fn underscores_change_no_order() {
+    let text = "@a header X-A b\nhandle @a {\n respond closed\n}\nhandle /_next/* {\n respond open\n}";
+    let (found, _) = translated(&format!("a.de {{\n{text}\n}}"));
+    let (first, second) = (found.find("\"closed\""), found.find("\"open\""));
+    assert!(first.is_some() && first < second, "{found}");
+}
+
 /// Issue 23: a rewrite to a path of another block got that block's root, handler and password.
 #[test]
 fn rewrites_stay_in_their_block() {
