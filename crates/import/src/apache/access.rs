@@ -2,6 +2,7 @@
 
 use super::environment;
 use super::expression::{self, ApacheCondition, ApacheEnvironment, ExpressionScope};
+use super::host::is_of_files;
 use super::section::{self, ApacheSection, Mount};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -185,6 +186,24 @@ pub(super) fn translate(
             *node = node.clone().property("satisfy", "all");
         }
     }
+}
+
+/// Paths of `Location` sections that let in clients which directories reject.
+pub(super) fn lifted(
+    sections: &[ApacheSection<'_>],
+    blocks: &[&[Directive]],
+    mounts: &[Mount],
+    has_tls: bool,
+) -> Vec<ForeignPattern> {
+    let merge = Merge::new(sections, blocks, mounts, has_tls);
+    let is_meant = |section: &ApacheSection<'_>| !is_of_files(section.directive);
+    let lifts = |index: usize, of: OfModule| {
+        of(&merge.own[index]).is_some_and(|rule| !rule.is_shut()) && !merge.lifts_nothing(index, of, is_meant)
+    };
+    let lifting = sections.iter().enumerate().filter(|(index, section)| {
+        section.is_of_location() && (lifts(*index, OwnRules::of_old) || lifts(*index, OwnRules::of_new))
+    });
+    lifting.flat_map(|(_, section)| section.patterns.iter().flatten().cloned()).collect()
 }
 
 /// Returns `true` for a section of all names except some, in a site whose files are its own.
@@ -412,10 +431,14 @@ impl<'a, 'd> Merge<'a, 'd> {
         }
     }
 
-    /// Returns `true` if a rule for all clients lifts none of the same module.
-    fn lifts_nothing(&self, index: usize, of: OfModule) -> bool {
+    /// Returns `true` if a rule for all clients lifts none of the same module, among those of some sections.
+    fn lifts_nothing(&self, index: usize, of: OfModule, is_meant: fn(&ApacheSection<'_>) -> bool) -> bool {
         let section = &self.sections[index];
-        let before = (0..index).rev().filter(|before| self.sections[*before].may_share_paths(section));
+        let is_before = |before: &usize| {
+            let before = &self.sections[*before];
+            before.may_share_paths(section) && is_meant(before)
+        };
+        let before = (0..index).rev().filter(is_before);
         for (other, rule) in before.filter_map(|before| Some((&self.sections[before], of(&self.own[before])?))) {
             if !rule.is_open() {
                 return false;
@@ -459,7 +482,7 @@ impl<'a, 'd> Merge<'a, 'd> {
         if self.is_final[index] {
             return Ok(Some(rule.clone()));
         }
-        if rule.is_open() && self.lifts_nothing(index, own) {
+        if rule.is_open() && self.lifts_nothing(index, own, |_| true) {
             return Ok(None);
         }
         let (old, new) = match old {

@@ -235,3 +235,32 @@ fn redirects_of_locations_need_no_path() {
     check("Redirect https://x.example/b", "redirect \"/a/*\" \"https://x.example/b\" status=302");
     check("Redirect 410", "deny all path=\"/a/*\" status=410");
 }
+
+/// Apache finds `Location` sections by the requested path: that of a rule's target lifts nothing.
+#[test]
+fn targets_of_rules_lift_no_rejection() {
+    let denied = |location: &str, rule: &str, around: &str| {
+        let (lines, remarks) = rules(&format!(
+            "<Directory /srv>\nRequire all {around}\n</Directory>\n<Directory /srv/p>\nRequire all denied\n</Directory>\n\
+             <FilesMatch \"^\\.ht\">\nRequire all denied\n</FilesMatch>\n\
+             <Location {location}>\nRequire all granted\n</Location>\nRewriteEngine on\nRewriteRule {rule}"
+        ));
+        let is_noted = remarks.iter().any(|remark| remark.contains("in a `Location` that lifts"));
+        assert_eq!(
+            is_noted,
+            lines.iter().any(|line| line.starts_with("deny all path=\"~^/x")),
+            "{lines:#?}\n{remarks:#?}"
+        );
+        is_noted
+    };
+    for rule in ["^/x /p/a", "^/x(.*) /p$1", "^/x /p/a?b", "^/x(.*) /$1"] {
+        assert!(denied("/p", rule, "granted"), "{rule}");
+    }
+    // Apache finds the section by the new path, or by both.
+    assert!(!denied("/p", "^/x /p/a [PT]", "granted"));
+    assert!(!denied("/", "^/x /p/a", "granted"));
+    // Other paths, and those that all clients get anyway.
+    assert!(!denied("/p", "^/x /q", "granted"));
+    assert!(!denied("/q", "^/x /q/a", "granted"));
+    assert!(denied("/q", "^/x /q/a", "denied"));
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::alias::AliasContext;
 use super::expression::ExpressionScope;
 use super::known::{is_known, is_needless};
+use super::options::{error_page, options};
 use super::overrides::Overrides;
 use super::proxy::{self, ProxyOptions};
 use super::redirects::redirect;
@@ -331,12 +332,23 @@ impl<'a> HostSource<'a> {
         let inner: Vec<String> = sections.iter().filter(rewrites).flat_map(ApacheSection::bases).cloned().collect();
         let indexes = self.indexes(sections);
         let index = indexes.first().map_or("index.html", String::as_str);
-        let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
-        let inner_replace = all.filter(|child| is(child, "rewriteoptions")).count() == 0;
+        let mut all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
+        let inner_replace = !all.any(|child| is(child, "rewriteoptions"));
         let names = &names;
         let inner = &inner;
-        let scope =
-            RewriteScope { base, has_tls, names, has_scripts, preserves_host, inner, inner_replace, root, index };
+        let lifted = &access::lifted(sections, &self.blocks, mounts, has_tls);
+        let scope = RewriteScope {
+            base,
+            has_tls,
+            names,
+            has_scripts,
+            preserves_host,
+            inner,
+            inner_replace,
+            root,
+            index,
+            lifted,
+        };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
             && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
@@ -735,7 +747,7 @@ fn index_of_others(names: &[String], parts: &SiteParts) -> Option<KdlNode> {
     is_some.then(|| KdlNode::with("files", "~^/.+/$").block(vec![KdlNode::new("index").texts(&others)]))
 }
 
-fn is_of_files(directive: &Directive) -> bool {
+pub(super) fn is_of_files(directive: &Directive) -> bool {
     is(directive, "files") || is(directive, "filesmatch")
 }
 
@@ -748,50 +760,4 @@ fn extensions(names: &[String]) -> Vec<ForeignPattern> {
 /// Directive by which a section checks certificates of clients, or other facts of a connection with TLS.
 fn is_tls_guard(directive: &Directive) -> bool {
     is(directive, "sslrequire") || (is(directive, "sslverifyclient") && !directive.first().eq_ignore_ascii_case("none"))
-}
-
-/// `Options`, of which only the listing has a counterpart.
-fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
-    for word in &directive.arguments {
-        let (is_off, name) = match word.strip_prefix('-') {
-            Some(name) => (true, name),
-            None => (false, word.trim_start_matches('+')),
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "indexes" | "all" if paths.is_empty() => {
-                parts.set_file_option(KdlNode::new("browse").word(if is_off { "off" } else { "on" }));
-            }
-            "indexes" if !is_off => notes.left(directive, "write `browse` into a `files` block"),
-            "includes" | "includesnoexec" if !is_off => notes.left(directive, "there are no server-side includes"),
-            "multiviews" if is_off => parts.files.retain(|node| node.name() != "extensions"),
-            "multiviews" if paths.is_empty() => parts.set_file_option(KdlNode::with("extensions", "html")),
-            "multiviews" => notes.left(directive, "write `extensions` into a `files` block"),
-            _ => {}
-        }
-    }
-    let is_relative = directive.arguments.iter().any(|word| word.starts_with(['+', '-']));
-    if !is_relative
-        && paths.is_empty()
-        && !directive.arguments.iter().any(|word| matches!(word.to_ascii_lowercase().as_str(), "indexes" | "all"))
-    {
-        parts.files.retain(|node| node.name() != "browse");
-    }
-    if !is_relative
-        && paths.is_empty()
-        && !directive.arguments.iter().any(|word| word.eq_ignore_ascii_case("multiviews"))
-    {
-        parts.files.retain(|node| node.name() != "extensions");
-    }
-}
-
-fn error_page(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
-    let page = directive.argument(1);
-    match (directive.first().parse::<u16>(), page.starts_with('/')) {
-        (Ok(400..=599), true) if page.contains('?') => notes.left(directive, "an error page has no query"),
-        (Ok(status @ 400..=599), true) => {
-            parts.others.push(KdlNode::new("error-page").word(status).text(page));
-        }
-        _ if page == "default" => {}
-        _ => notes.left(directive, "an error page must be a path of the site"),
-    }
 }

@@ -15,6 +15,7 @@ mod expression;
 mod fields;
 mod host;
 mod known;
+mod options;
 mod overrides;
 mod proxy;
 mod redirects;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::proxy::{self, ProxyOptions};
 use super::rewrite_condition::{PropertyCondition, Tests, conditions_of, path_matches, with_properties};
-use super::rewrite_values::{base_of, flags_of, is_of_script, is_own_file, leads_to_itself, rejects, variable};
+use super::rewrite_values::{ALL, ALL_BELOW, flags_of, is_of_script, is_own_file, leads_to_itself, rejects, variable};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -30,13 +30,12 @@ pub(super) struct RewriteScope<'a> {
     pub(super) root: &'a str,
     /// First name of an index file.
     pub(super) index: &'a str,
+    /// Paths of `Location` sections that lift rules of directories.
+    pub(super) lifted: &'a [ForeignPattern],
 }
 
 /// Reason why a redirect to another host is not translated.
 pub(super) const UNKNOWN_NAMES: &str = "the names of the site are not known";
-
-/// Expressions that match all paths, and that of the directory itself.
-const ALL: [&str; 7] = ["^", ".*", "^.*$", "^(.*)$", "(.*)", "^(.*)", "^.*"];
 
 /// Result of the rules of a block.
 #[derive(Default)]
@@ -128,11 +127,11 @@ fn is(directive: &Directive, name: &str) -> bool {
 
 /// Effects of the rules before.
 #[derive(Default)]
-struct RewriteState {
+pub(super) struct RewriteState {
     /// True if a rule has ended the processing for paths with a file.
     is_missing: bool,
     /// Variables with a fixed value.
-    variables: HashMap<String, String>,
+    pub(super) variables: HashMap<String, String>,
     /// Conditions under which a rule has ended the processing.
     passed: Vec<String>,
     /// Conditions among them that depend on the path only, and hold for no more paths than in Apache.
@@ -147,13 +146,13 @@ pub(super) struct RewriteRule<'a> {
     directive: &'a Directive,
     pub(super) scope: &'a RewriteScope<'a>,
     base: Option<&'a str>,
-    state: RewriteState,
+    pub(super) state: RewriteState,
     /// Directives after it.
     later: &'a [Directive],
 }
 
 impl RewriteRule<'_> {
-    fn flags(&self) -> Vec<String> {
+    pub(super) fn flags(&self) -> Vec<String> {
         flags_of(self.directive)
     }
 
@@ -529,6 +528,18 @@ impl RewriteRule<'_> {
             }
         }
         let script = text.split(['?', '{']).next().unwrap_or_default().to_owned();
+        if self.is_of_host() && !is_redirect && !has("PT") && text != "{path}" {
+            // Apache finds sections by the path that the client requested.
+            let target = match text.contains('{') {
+                true => ForeignPattern::Prefix(script.clone()),
+                false => ForeignPattern::Exact(script.clone()),
+            };
+            if self.scope.lifted.iter().any(|lifted| lifted.overlaps(&target) && !lifted.covers(&pattern)) {
+                return Err(
+                    "its target is in a `Location` that lifts rules of directories; Apache lifts none there".to_owned()
+                );
+            }
+        }
         let is_general = tests.conditions().is_empty() && tests.paths.is_empty() && self.state.passed.is_empty();
         if is_missing && pattern.is_all() && !is_redirect && is_general && self.scope.base == Some("") {
             // One path, such as that of a favicon, is left alone by rules after it.
@@ -547,9 +558,7 @@ impl RewriteRule<'_> {
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
             found.takes_directories = takes_directories;
-            // Of the directory itself, nothing is left that a letter of the expression would match.
-            found.keeps_base =
-                self.base == Some("") && matches!(self.directive.first(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$");
+            found.keeps_base = self.base == Some("") && ALL_BELOW.contains(&self.directive.first());
             // Rules for missing paths that stand before go first.
             if parts.redirects.iter().any(|node| node.has_property("missing")) {
                 parts.redirects.push(KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
@@ -752,48 +761,5 @@ impl RewriteRule<'_> {
             return Err("its target begins with two slashes".to_owned());
         }
         Ok(result)
-    }
-
-    /// The target with known variables in place of their names; without the directory of the site.
-    fn with_variables(&self, target: &str) -> Result<String, String> {
-        let root = self.scope.root.trim_end_matches('/');
-        let below = |directory: &str| target.strip_prefix(directory).filter(|path| path.starts_with(['/', '$']));
-        let target = match below("%{DOCUMENT_ROOT}").or_else(|| below(root).filter(|_| root.len() > 1)) {
-            Some(path) => path,
-            None => target,
-        };
-        let mut result = String::new();
-        let mut rest = target;
-        while let Some((before, from)) = rest.split_once("%{ENV:") {
-            let Some((name, after)) = from.split_once('}') else { break };
-            let value = self.state.variables.get(name).map(String::as_str);
-            // A directory of its own is the root of its site; and common rules set the scheme.
-            let value = value.or((name == "BASE").then_some("")).or((name == "PROTO").then_some("%{REQUEST_SCHEME}"));
-            result.push_str(before);
-            result.push_str(value.ok_or_else(|| format!("`%{{ENV:{name}}}` has no counterpart here"))?);
-            rest = after;
-        }
-        result.push_str(rest);
-        Ok(result)
-    }
-
-    /// Keeps the variables that a rule sets.
-    fn set_variables(&mut self, conditions: &[&Directive]) {
-        for flag in self.flags() {
-            let Some(text) = flag.strip_prefix("E=").or(flag.strip_prefix("ENV=")) else { continue };
-            let (name, value) = text.split_once(':').unwrap_or((text, ""));
-            let value = match value.contains(['%', '$']) {
-                false => match self.alternatives(conditions).as_deref() {
-                    Ok([tests]) if tests.is_never => continue,
-                    Ok([tests]) if *tests == Tests::default() => Some(value.to_owned()),
-                    _ => None,
-                },
-                true => conditions.last().and_then(|condition| base_of(condition, value)),
-            };
-            match value {
-                Some(value) => self.state.variables.insert(name.to_owned(), value),
-                None => self.state.variables.remove(name),
-            };
-        }
     }
 }

@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::host::is;
 use super::rewrite;
-use super::rewrite_values::rejects;
+use super::rewrite_values::{ALL, ALL_BELOW, rejects};
 use super::section::{ApacheSection, Mount};
 use crate::directive::Directive;
 use crate::notes::Notes;
@@ -92,10 +92,7 @@ fn block_below(
 
 /// The expression for the paths below a directory. `rest` is its path from the directory of the rule.
 fn below(text: &str, rest: &str) -> BelowAlias {
-    if matches!(
-        text,
-        "^" | "." | ".*" | "^.*" | "^.*$" | "^(.*)$" | "(.*)" | "^(.*)" | ".+" | "^.+$" | "(.+)" | "^(.+)$"
-    ) {
+    if ALL.contains(&text) || ALL_BELOW.contains(&text) {
         return BelowAlias::Expression("^".to_owned());
     }
     if text.starts_with('!') || has_branches(text) {

@@ -1,7 +1,15 @@
 //! Flags, variables and files that rewrites name.
 
+use super::rewrite::RewriteRule;
+use super::rewrite_condition::Tests;
 use crate::directive::Directive;
 use crate::pattern::{ForeignPattern, end_of_group};
+
+/// Expressions that match all paths, and that of the directory itself.
+pub(super) const ALL: [&str; 7] = ["^", ".*", "^.*$", "^(.*)$", "(.*)", "^(.*)", "^.*"];
+
+/// Expressions that match all paths but that of the directory itself, of which nothing is left.
+pub(super) const ALL_BELOW: [&str; 5] = [".", ".+", "(.+)", "^.+$", "^(.+)$"];
 
 /// The name of a flag in its short form, if it has one.
 pub(super) fn flag_name(name: &str) -> String {
@@ -18,6 +26,7 @@ pub(super) fn flag_name(name: &str) -> String {
         "proxy" => "P",
         "qsappend" => "QSA",
         "qsdiscard" => "QSD",
+        "passthrough" => "PT",
         other => return other.to_ascii_uppercase(),
     };
     short.to_owned()
@@ -97,4 +106,49 @@ pub(super) fn flags_of(rule: &Directive) -> Vec<String> {
 /// Returns `true` if a rule rejects requests.
 pub(super) fn rejects(rule: &Directive) -> bool {
     flags_of(rule).iter().any(|flag| matches!(flag.as_str(), "F" | "G") || flag.starts_with("R=4"))
+}
+
+impl RewriteRule<'_> {
+    /// The target with known variables in place of their names; without the directory of the site.
+    pub(super) fn with_variables(&self, target: &str) -> Result<String, String> {
+        let root = self.scope.root.trim_end_matches('/');
+        let below = |directory: &str| target.strip_prefix(directory).filter(|path| path.starts_with(['/', '$']));
+        let target = match below("%{DOCUMENT_ROOT}").or_else(|| below(root).filter(|_| root.len() > 1)) {
+            Some(path) => path,
+            None => target,
+        };
+        let mut result = String::new();
+        let mut rest = target;
+        while let Some((before, from)) = rest.split_once("%{ENV:") {
+            let Some((name, after)) = from.split_once('}') else { break };
+            let value = self.state.variables.get(name).map(String::as_str);
+            // A directory of its own is the root of its site; and common rules set the scheme.
+            let value = value.or((name == "BASE").then_some("")).or((name == "PROTO").then_some("%{REQUEST_SCHEME}"));
+            result.push_str(before);
+            result.push_str(value.ok_or_else(|| format!("`%{{ENV:{name}}}` has no counterpart here"))?);
+            rest = after;
+        }
+        result.push_str(rest);
+        Ok(result)
+    }
+
+    /// Keeps the variables that a rule sets.
+    pub(super) fn set_variables(&mut self, conditions: &[&Directive]) {
+        for flag in self.flags() {
+            let Some(text) = flag.strip_prefix("E=").or(flag.strip_prefix("ENV=")) else { continue };
+            let (name, value) = text.split_once(':').unwrap_or((text, ""));
+            let value = match value.contains(['%', '$']) {
+                false => match self.alternatives(conditions).as_deref() {
+                    Ok([tests]) if tests.is_never => continue,
+                    Ok([tests]) if *tests == Tests::default() => Some(value.to_owned()),
+                    _ => None,
+                },
+                true => conditions.last().and_then(|condition| base_of(condition, value)),
+            };
+            match value {
+                Some(value) => self.state.variables.insert(name.to_owned(), value),
+                None => self.state.variables.remove(name),
+            };
+        }
+    }
 }

@@ -44,6 +44,11 @@ impl ApacheSection<'_> {
         self.base.iter().chain(&self.other_bases)
     }
 
+    /// Returns `true` for paths of URLs.
+    pub(super) fn is_of_location(&self) -> bool {
+        self.rank.0 == 3
+    }
+
     /// Returns `true` for directories of the disk whose paths have one alias, or none. An expression may be for all.
     pub(super) fn is_of_directory(&self) -> bool {
         let is_fixed =
