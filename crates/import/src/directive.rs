@@ -1,6 +1,7 @@
 //! Directives of other servers: a name, arguments and perhaps a block.
 
 use crate::FileLine;
+use crate::expression::ReadOnce;
 
 /// A directive with its arguments, without quotation marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) struct Directive {
     pub(crate) place: FileLine,
     /// True if its arguments had variables.
     pub(crate) had_variables: bool,
+    /// Expression of a `location` or `rewrite`.
+    pub(crate) expression: ReadOnce,
 }
 
 impl Directive {

@@ -5,6 +5,7 @@
 mod apache;
 mod caddy;
 mod directive;
+mod expression;
 mod kdl;
 mod look_ahead;
 mod nginx;

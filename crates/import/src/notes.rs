@@ -1,5 +1,6 @@
 //! Remarks about directives that were not translated.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::directive::Directive;
@@ -9,6 +10,8 @@ use crate::{ImportOutcome, Remark};
 #[derive(Default)]
 pub(crate) struct Notes {
     remarks: Vec<Remark>,
+    /// Texts of all remarks.
+    known: HashSet<String>,
     /// Number of them that are already in the translation as comments, or need not be.
     written: usize,
 }
@@ -36,7 +39,7 @@ impl Notes {
     fn push(&mut self, directive: &Directive, outcome: ImportOutcome) -> Remark {
         let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
         // An inherited directive occurs once in each place that inherits it.
-        if !self.remarks.contains(&remark) {
+        if self.known.insert(remark.to_string()) {
             self.remarks.push(remark.clone());
         }
         remark
@@ -53,19 +56,19 @@ impl Notes {
 
     /// In the order in which directives stand, file by file.
     pub(crate) fn sorted(mut self, directives: &[Directive]) -> Vec<Remark> {
-        let mut files = Vec::new();
+        let mut files = HashMap::new();
         collect_files(directives, &mut files);
-        let position = |remark: &Remark| files.iter().position(|file| *file == &*remark.place.file);
-        self.remarks.sort_by_key(|remark| (position(remark), remark.place.line));
+        let position = |remark: &Remark| files.get(&*remark.place.file).copied();
+        self.remarks.sort_by_cached_key(|remark| (position(remark), remark.place.line));
         self.remarks
     }
 }
 
-fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
+/// Numbers files in the order in which they occur.
+fn collect_files<'a>(directives: &'a [Directive], files: &mut HashMap<&'a Path, usize>) {
     for directive in directives {
-        if !files.contains(&&*directive.place.file) {
-            files.push(&directive.place.file);
-        }
+        let number = files.len();
+        files.entry(&directive.place.file).or_insert(number);
         collect_files(directive.children(), files);
     }
 }

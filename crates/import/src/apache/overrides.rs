@@ -6,6 +6,7 @@ use super::host::is;
 use super::section::Mount;
 use super::syntax;
 use crate::directive::Directive;
+use crate::expression::ReadOnce;
 use crate::notes::Notes;
 use crate::parts::SiteParts;
 use crate::pattern::ForeignPattern;
@@ -78,7 +79,15 @@ impl Overrides {
                     let arguments = vec![directory.to_string_lossy().into_owned()];
                     let place = block.first().map_or_else(|| directive.place.clone(), |first| first.place.clone());
                     let name = "Directory".to_owned();
-                    self.sections.push(Directive { name, arguments, block: Some(block), place, had_variables: false });
+                    let expression = ReadOnce::default();
+                    self.sections.push(Directive {
+                        name,
+                        arguments,
+                        block: Some(block),
+                        place,
+                        had_variables: false,
+                        expression,
+                    });
                 }
                 Ok(_) => {
                     let why = format!("rules of {} hold in part: import that file, too", file.display());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::directive::Directive;
+use crate::expression::ReadOnce;
 use crate::source::{INCLUDE_DEPTH_MAX, SourceReader, included};
 use crate::{FileLine, ImportError};
 
@@ -263,6 +264,7 @@ fn expand(text: &Directive, values: &[String]) -> Vec<Directive> {
             block: directive.block.as_ref().map(|block| block.iter().map(|child| with(child, replace)).collect()),
             place: directive.place.clone(),
             had_variables: false,
+            expression: ReadOnce::default(),
         }
     }
     text.children().iter().map(|child| with(child, &replace)).collect()
@@ -309,8 +311,14 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportErr
         let section = line.strip_prefix('<');
         let words = words(section.map_or(line, |rest| rest.trim_end().trim_end_matches('>')));
         let Some((name, arguments)) = words.split_first() else { continue };
-        let directive =
-            Directive { name: name.clone(), arguments: arguments.to_vec(), block: None, place, had_variables: false };
+        let directive = Directive {
+            name: name.clone(),
+            arguments: arguments.to_vec(),
+            block: None,
+            place,
+            had_variables: false,
+            expression: ReadOnce::default(),
+        };
         if section.is_some() {
             if open.len() == NESTING_MAX {
                 return Err(wrong(number, "sections are nested too deeply".to_owned()));

@@ -7,6 +7,7 @@ use super::matcher::fits_host;
 use super::site::{self, SiteContext};
 use super::syntax::{CaddySite, Caddyfile};
 use crate::directive::Directive;
+use crate::expression::ReadOnce;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 
@@ -34,6 +35,7 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
         block: None,
         place: site.place.clone(),
         had_variables: false,
+        expression: ReadOnce::default(),
     };
     let mut listeners: BTreeMap<String, BTreeSet<CaddyListener>> = BTreeMap::new();
     for text in &site.addresses {

@@ -22,6 +22,7 @@ use std::path::Path;
 
 use self::syntax::Caddyfile;
 use crate::directive::Directive;
+use crate::expression::ReadOnce;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::{ImportError, NewFile, Remark};
@@ -43,6 +44,7 @@ fn translate_file(file: &Caddyfile) -> Translation {
             block: None,
             place: place.clone(),
             had_variables: false,
+            expression: ReadOnce::default(),
         };
         notes.left(&directive, "the environment variable is not set here; it was replaced by nothing");
     }

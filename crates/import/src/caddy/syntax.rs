@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::directive::Directive;
+use crate::expression::ReadOnce;
 use crate::source::{INCLUDE_DEPTH_MAX, SourceReader, included};
 use crate::{FileLine, ImportError};
 
@@ -358,6 +359,7 @@ impl<'a> Parser<'a> {
             block,
             place: self.place(name.line),
             had_variables: false,
+            expression: ReadOnce::default(),
         })
     }
 }

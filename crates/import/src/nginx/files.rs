@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn aliases_of_expressions() {
         let check = |expression: &str, target: &str, expect: Option<(&str, Option<&str>)>| {
-            let location = LocationMatch::Expression(expression.to_owned());
+            let location = LocationMatch::Expression(expression.to_owned().into());
             let expect = expect.map(|(root, prefix)| (root.to_owned(), prefix.map(str::to_owned)));
             assert_eq!(alias(target, &location), expect, "{expression} {target}");
         };

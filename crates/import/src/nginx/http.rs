@@ -23,6 +23,8 @@ pub(super) struct HttpBlock {
     pub(super) upgrades: HashSet<String>,
     /// Names of upstreams.
     pub(super) upstreams: HashSet<String>,
+    /// Certificates and keys of the first server that has any.
+    pub(super) certificates: Vec<NginxDirective>,
 }
 
 /// Translates the whole file.
@@ -32,7 +34,8 @@ pub(super) fn translate(directives: &[NginxDirective], maps: Vec<KdlNode>, notes
         file.main(directive, notes);
     }
     // A file of `sites-enabled` alone has no `http` around it. Several `http` blocks, which nginx rejects, are one.
-    let block: Vec<NginxDirective> = directives.iter().flat_map(of_http).cloned().collect();
+    let mut block: Vec<NginxDirective> = directives.iter().flat_map(of_http).cloned().collect();
+    block.sort_by_key(super::is_of_list);
     file.http(&block, notes);
     file.comments.extend(notes.unwritten());
     file.into_nodes()
@@ -155,12 +158,14 @@ impl ImportedFile {
         }
         self.settings.extend(rules.into_nodes());
         self.comments.extend(notes.unwritten());
+        let mut schemes = HashMap::new();
+        collect_schemes(block, &mut schemes);
         for directive in block.iter().filter(|directive| directive.name == "upstream") {
-            let scheme = scheme_of(directive.first(), block).unwrap_or(ProxyScheme::Http);
+            let scheme = schemes.get(directive.first()).copied().unwrap_or(ProxyScheme::Http);
             let node = upstream::translate(directive, scheme, notes);
             self.upstreams.extend(node.map(|node| node.comment(notes.unwritten().join("\n"))));
         }
-        let chain = Chain::new(block);
+        let chain = Chain::new(super::inherited(block));
         // The first server of an address gets the requests whose names no site has.
         let mut addresses = HashSet::new();
         // The first server with a name has it.
@@ -292,6 +297,12 @@ fn shared(block: &[NginxDirective], notes: &mut Notes) -> HttpBlock {
                 shared.upgrades.insert(directive.argument(1).to_owned());
                 notes.needless(directive, "WebSockets pass by default (`upgrade`)");
             }
+            "server" if shared.certificates.is_empty() => {
+                let is_of_certificate = |child: &&NginxDirective| child.name.starts_with("ssl_certificate");
+                let has_any = directive.children().iter().any(|child| child.name == "ssl_certificate");
+                let own = directive.children().iter().filter(is_of_certificate).filter(|_| has_any);
+                shared.certificates = own.cloned().collect();
+            }
             "upstream" => drop(shared.upstreams.insert(directive.first().to_owned())),
             _ => {}
         }
@@ -326,9 +337,9 @@ fn limit_key(directive: &NginxDirective, notes: &mut Notes) -> Option<String> {
     Some(key)
 }
 
-/// Protocol of an upstream's servers: that of the first directive that refers to it.
-fn scheme_of(upstream: &str, directives: &[NginxDirective]) -> Option<ProxyScheme> {
-    directives.iter().find_map(|directive| {
+/// Protocols of servers, by the name of their upstream: that of the first directive that refers to it.
+fn collect_schemes<'a>(directives: &'a [NginxDirective], schemes: &mut HashMap<&'a str, ProxyScheme>) {
+    for directive in directives {
         let target = directive.first();
         let scheme = match directive.name.as_str() {
             "proxy_pass" if target.starts_with("https://") => ProxyScheme::Https,
@@ -336,9 +347,39 @@ fn scheme_of(upstream: &str, directives: &[NginxDirective]) -> Option<ProxySchem
             "grpc_pass" if target.starts_with("grpcs://") => ProxyScheme::Https,
             "grpc_pass" => ProxyScheme::H2c,
             "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => ProxyScheme::Tcp,
-            _ => return scheme_of(upstream, directive.children()),
+            _ => {
+                collect_schemes(directive.children(), schemes);
+                continue;
+            }
         };
         let authority = target.split_once("://").map_or(target, |(_, rest)| rest);
-        (authority.split('/').next() == Some(upstream)).then_some(scheme)
-    })
+        schemes.entry(authority.split('/').next().unwrap_or_default()).or_insert(scheme);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expression::counted;
+    use crate::nginx::tests::translated;
+
+    /// Issue 23: 100 locations took seconds, and 4,000 servers most of a minute.
+    #[test]
+    fn effort_grows_with_the_configuration() {
+        let steps = |text: String| counted::during(|| drop(translated(&text)));
+        let locations = |count: usize| {
+            let one =
+                |number| format!("location /p{number}/ {{ deny all; }} location ~ ^/r{number}/.*[.]x{number}$ {{ }}");
+            steps(format!("server {{ listen 80; root /srv; {} }}", (0..count).map(one).collect::<String>()))
+        };
+        let servers = |count: usize| {
+            let one = |number| {
+                format!(
+                    "server {{ listen 80; server_name s{number}.b; root /s; ssl_dhparam x; location /a/ {{ deny all; }} }}"
+                )
+            };
+            steps((0..count).map(one).collect())
+        };
+        assert!(locations(40) < locations(20) * 5 / 2, "{} and {}", locations(20), locations(40));
+        assert!(servers(40) < servers(20) * 5 / 2, "{} and {}", servers(20), servers(40));
+    }
 }

@@ -18,7 +18,7 @@ pub(super) fn reaches(block: &[NginxDirective], head: &str) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "return" => redirect(directive, "*").is_some(),
         "if" => reaches(directive.children(), head),
-        "rewrite" => Path::BeginsWith(head).may_fit(directive.first()),
+        "rewrite" => Path::BeginsWith(head).may_fit(directive),
         _ => false,
     })
 }
@@ -41,20 +41,22 @@ impl<'a> Path<'a> {
     }
 
     /// Returns `true` if an expression may match it.
-    fn may_fit(self, expression: &str) -> bool {
-        let fits = |expression: &str, path| Regex::new(expression).map_or(true, |found| found.is_match(path));
+    fn may_fit(self, rewrite: &NginxDirective) -> bool {
+        let expression = rewrite.first();
         if let Some((base, except)) = exception(expression) {
+            let fits = |expression: &str, path| Regex::new(expression).map_or(true, |found| found.is_match(path));
             return match self {
                 Self::Is(path) => fits(&base, path) && !fits(&except, path),
                 // All that follows a match is of no importance.
-                Self::BeginsWith(start) => self.may_fit(&base) && (except.contains('$') || !fits(&except, start)),
+                Self::BeginsWith(start) => may_begin(&base, start) && (except.contains('$') || !fits(&except, start)),
             };
         }
         match self {
-            Self::Is(path) => fits(expression, path),
-            Self::BeginsWith(start) => {
-                !expression.starts_with('^') || has_branches(expression) || heads_meet(&head(expression), start)
+            Self::Is(path) => {
+                let compiled = rewrite.expression.get(|| Ok(expression.to_owned()));
+                compiled.map_or(true, |compiled| compiled.regex().is_none_or(|regex| regex.is_match(path)))
             }
+            Self::BeginsWith(start) => may_begin(expression, start),
         }
     }
 
@@ -98,6 +100,11 @@ impl<'a> Path<'a> {
         });
         all
     }
+}
+
+/// Returns `true` if an expression may match paths with this start.
+fn may_begin(expression: &str, start: &str) -> bool {
+    !expression.starts_with('^') || has_branches(expression) || heads_meet(&head(expression), start)
 }
 
 fn collect<'a>(block: &'a [NginxDirective], all: &mut Vec<&'a NginxDirective>) {
@@ -193,7 +200,7 @@ fn sends_another_on(block: &[NginxDirective], path: Path<'_>) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "if" if condition::is_of_path(directive) => sends_on(std::slice::from_ref(directive), path),
         "if" => !condition::is_of_missing(directive) && sends_another_on(directive.children(), path),
-        "rewrite" => path.may_fit(directive.first()) && !(is_redirect(directive) && is_of_all(directive.first())),
+        "rewrite" => path.may_fit(directive) && !(is_redirect(directive) && is_of_all(directive.first())),
         _ => false,
     })
 }
@@ -217,7 +224,7 @@ pub(super) fn of_index(server: &[NginxDirective]) -> Option<&NginxDirective> {
         let location = chosen(server, path).ok().flatten();
         let own = location.into_iter().flat_map(NginxDirective::children);
         let leads = |directive: &&NginxDirective| match directive.name.as_str() {
-            "rewrite" => !is_redirect(directive) && Path::Is(path).may_fit(directive.first()),
+            "rewrite" => !is_redirect(directive) && Path::Is(path).may_fit(directive),
             // Such as those who have not signed in.
             "if" => !condition::is_of_missing(directive) && sends_on(directive.children(), Path::Is(path)),
             _ => false,
@@ -252,7 +259,7 @@ fn sends_on(block: &[NginxDirective], path: Path<'_>) -> bool {
         "return" => redirect(directive, "*").is_some(),
         // Existing files do not match this condition.
         "if" => !condition::is_of_missing(directive) && sends_on(directive.children(), path),
-        "rewrite" => path.may_fit(directive.first()),
+        "rewrite" => path.may_fit(directive),
         _ => false,
     })
 }

@@ -502,7 +502,7 @@ impl LaterHandler {
     fn of(handler: &PartHandler) -> Self {
         let location = handler.location().clone();
         let scripts = match (handler, &location) {
-            (PartHandler::Scripts { .. }, LocationMatch::Expression(expression)) => Some(expression.clone()),
+            (PartHandler::Scripts { .. }, LocationMatch::Expression(expression)) => Some(expression.to_string()),
             _ => None,
         };
         let plain = match handler {

@@ -1,10 +1,9 @@
 //! Paths that locations and expressions match.
 
 use regex::Regex;
-use regex_syntax::hir::Look;
-use regex_syntax::hir::literal::Extractor;
 
 use super::syntax::NginxDirective;
+use crate::expression::PathExpression;
 use crate::look_ahead;
 use crate::pattern::end_of_group;
 use crate::pattern::with_literal_braces;
@@ -17,7 +16,7 @@ pub(super) enum LocationMatch {
     /// `location ^~ /path`: goes before expressions.
     PrefixFirst(String),
     /// `location ~ expression`, as an expression of ours.
-    Expression(String),
+    Expression(PathExpression),
     /// `location /path`
     Prefix(String),
     /// `location @name`: no path's, but what others name.
@@ -35,8 +34,7 @@ impl LocationMatch {
         Ok(match directive.first() {
             "=" => Self::Exact(second),
             "^~" => Self::PrefixFirst(second),
-            "~" => Self::Expression(expression(&second, false)?),
-            "~*" => Self::Expression(expression(&second, true)?),
+            "~" | "~*" => Self::Expression(expression_of(directive)?),
             name if name.starts_with('@') => Self::Named(name.to_owned()),
             prefix => Self::Prefix(prefix.to_owned()),
         })
@@ -45,9 +43,9 @@ impl LocationMatch {
     /// Location with the paths of a pattern of ours.
     pub(super) fn of_pattern(pattern: &str) -> Self {
         match (pattern.strip_prefix('~'), pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-            (Some(expression), ..) => Self::Expression(expression.to_owned()),
+            (Some(expression), ..) => Self::Expression(expression.to_owned().into()),
             (_, Some(""), _) => Self::Prefix("/".to_owned()),
-            (_, Some(ending), _) => Self::Expression(format!("{}$", regex::escape(ending))),
+            (_, Some(ending), _) => Self::Expression(format!("{}$", regex::escape(ending)).into()),
             (.., Some(prefix)) => Self::Prefix(prefix.to_owned()),
             _ => Self::Exact(pattern.to_owned()),
         }
@@ -60,7 +58,7 @@ impl LocationMatch {
             Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix == "/" => None,
             Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix.ends_with('/') => Some(format!("{prefix}*")),
             Self::Prefix(prefix) | Self::PrefixFirst(prefix) => Some(format!("~^{}", regex::escape(prefix))),
-            Self::Expression(expression) => Some(ending(expression).unwrap_or_else(|| format!("~{expression}"))),
+            Self::Expression(expression) => Some(ending(expression).unwrap_or_else(|| format!("~{}", &**expression))),
             Self::Named(_) => None,
         }
     }
@@ -86,7 +84,7 @@ impl LocationMatch {
             return Ok(self);
         }
         // The front keeps its letter case.
-        let (inner, flags) = inner.strip_prefix("(?i)").map_or((inner.as_str(), "?:"), |inner| (inner, "?i:"));
+        let (inner, flags) = inner.strip_prefix("(?i)").map_or((&**inner, "?:"), |inner| (inner, "?i:"));
         let head = head(inner);
         // A match that begins within the prefix, except at its last slash, would have to be found in a part of it.
         let (lower, head) = (prefix.to_ascii_lowercase(), head.to_ascii_lowercase());
@@ -98,7 +96,7 @@ impl LocationMatch {
             Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
             _ => format!("{}.*", regex::escape(prefix)),
         };
-        Ok(Self::Expression(format!("^{front}({flags}{inner})")))
+        Ok(Self::Expression(format!("^{front}({flags}{inner})").into()))
     }
 
     /// Returns `true` if a path is one of its paths.
@@ -106,7 +104,7 @@ impl LocationMatch {
         match self {
             Self::Exact(exact) => exact == path,
             Self::Prefix(prefix) | Self::PrefixFirst(prefix) => path.starts_with(prefix),
-            Self::Expression(expression) => Regex::new(expression).is_ok_and(|expression| expression.is_match(path)),
+            Self::Expression(expression) => expression.fits(path),
             Self::Named(_) => false,
         }
     }
@@ -130,7 +128,7 @@ impl LocationMatch {
         if !has_scripts || !branches.iter().all(is_split) || expression.starts_with("(?") {
             return whole;
         }
-        branches.into_iter().map(|branch| Self::Expression(branch.to_owned())).collect()
+        branches.into_iter().map(|branch| Self::Expression(branch.to_owned().into())).collect()
     }
 
     /// Returns `true` if an expression matches all paths with this front.
@@ -150,13 +148,12 @@ impl LocationMatch {
         }
     }
 
-    /// Texts with one of which each of its paths begins.
-    fn heads(&self) -> Vec<String> {
-        let found = match self {
-            Self::Expression(expression) => heads(expression),
+    /// Texts with one of which each of its paths begins, if it is an expression for which they are known.
+    fn heads(&self) -> Option<&[String]> {
+        match self {
+            Self::Expression(expression) => expression.heads(),
             _ => None,
-        };
-        found.unwrap_or_else(|| vec![self.head()])
+        }
     }
 
     /// Returns `true` if a path may belong to both.
@@ -164,9 +161,23 @@ impl LocationMatch {
         match (self, other) {
             (Self::Named(_), _) | (_, Self::Named(_)) => false,
             (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
-            _ => self.heads().iter().any(|head| other.heads().iter().any(|other| heads_meet(head, other))),
+            _ => {
+                let (own, others) = (self.head(), other.head());
+                let own = self.heads().unwrap_or(std::slice::from_ref(&own));
+                let others = other.heads().unwrap_or(std::slice::from_ref(&others));
+                own.iter().any(|head| others.iter().any(|other| heads_meet(head, other)))
+            }
         }
     }
+}
+
+/// The expression of a `location`, which is compiled once.
+///
+/// # Errors
+///
+/// The reason why it cannot be translated.
+pub(super) fn expression_of(directive: &NginxDirective) -> Result<PathExpression, String> {
+    directive.expression.get(|| expression(directive.argument(1), directive.first() == "~*"))
 }
 
 /// An expression of nginx (PCRE), if it says the same here.
@@ -213,17 +224,6 @@ pub(super) fn without_look_around(text: &str) -> String {
 fn ending(expression: &str) -> Option<String> {
     let extension = expression.strip_prefix(r"\.")?.strip_suffix('$')?;
     extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
-}
-
-/// Texts with one of which each match of an expression begins, if matches are only at the start of a text.
-fn heads(expression: &str) -> Option<Vec<String>> {
-    let hir = regex_syntax::parse(expression).ok()?;
-    if !hir.properties().look_set_prefix().contains(Look::Start) {
-        return None;
-    }
-    let prefixes = Extractor::new().extract(&hir);
-    let texts = prefixes.literals()?.iter().map(|literal| String::from_utf8(literal.as_bytes().to_vec()));
-    texts.collect::<Result<Vec<_>, _>>().ok().filter(|texts| !texts.is_empty())
 }
 
 /// Returns `true` if a path may begin with both.

@@ -49,24 +49,43 @@ pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), Impo
 fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
     let (directives, maps) = variables::replace(&query_suffix::removed(directives), &mut notes);
-    let directives = aliases::as_roots(&directives);
+    let mut directives = aliases::as_roots(&directives);
+    with_lists_last(&mut directives);
     let nodes = http::translate(&directives, maps, &mut notes);
     (nodes, notes.sorted(&directives))
 }
 
-/// The blocks that a directive may be inherited from, the widest first: `http`, `server`, and locations in locations.
+/// The blocks that a directive may be inherited from, the widest first: `http` without its servers, `server`, and
+/// locations in locations.
 #[derive(Clone, Copy)]
 struct Chain<'a> {
-    blocks: [&'a [NginxDirective]; 2 + precedence::DEPTH_MAX + 2],
+    blocks: [&'a [NginxDirective]; BLOCKS_MAX],
+    /// Parts that may be inherited: the start of each, because servers and locations are at the end.
+    inherited: [&'a [NginxDirective]; BLOCKS_MAX],
     /// Number of blocks. Some are empty.
     length: usize,
 }
 
+const BLOCKS_MAX: usize = 2 + precedence::DEPTH_MAX + 2;
+
+/// Puts servers and locations at the end of their block: there may be thousands of them among which nothing is inherited.
+fn with_lists_last(directives: &mut [NginxDirective]) {
+    directives.sort_by_key(is_of_list);
+    directives.iter_mut().filter_map(|directive| directive.block.as_mut()).for_each(|block| with_lists_last(block));
+}
+
+fn is_of_list(directive: &NginxDirective) -> bool {
+    directive.block.is_some() && matches!(directive.name.as_str(), "server" | "upstream" | "location")
+}
+
+/// Part of a block that may be inherited.
+fn inherited(block: &[NginxDirective]) -> &[NginxDirective] {
+    &block[..block.iter().position(is_of_list).unwrap_or(block.len())]
+}
+
 impl<'a> Chain<'a> {
     fn new(http: &'a [NginxDirective]) -> Self {
-        let mut blocks: [&[NginxDirective]; _] = [&[]; 2 + precedence::DEPTH_MAX + 2];
-        blocks[0] = http;
-        Self { blocks, length: 1 }
+        Self { blocks: [&[]; _], inherited: [&[]; _], length: 0 }.with(http)
     }
 
     /// With a block inside those that there are.
@@ -74,6 +93,7 @@ impl<'a> Chain<'a> {
         // Local invariant: locations are not nested more deeply, and one with a name is as deep as the one that names it.
         if let Some(free) = self.blocks.get_mut(self.length) {
             *free = block;
+            self.inherited[self.length] = inherited(block);
             self.length += 1;
         }
         self
@@ -86,7 +106,7 @@ impl<'a> Chain<'a> {
 
     /// Returns `true` if a directive is in the server's block or in that of all servers.
     fn is_of_server(&self, directive: &NginxDirective) -> bool {
-        self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
+        self.inherited[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
     }
 
     /// Returns `true` if a block includes a file that is missing here.
@@ -107,9 +127,11 @@ impl<'a> Chain<'a> {
     /// Directives of several names, which are inherited together.
     fn all_of(&self, names: &[&str]) -> Vec<&'a NginxDirective> {
         let of = |block: &&'a [NginxDirective]| -> Vec<&'a NginxDirective> {
+            #[cfg(test)]
+            crate::expression::counted::add(block.len());
             block.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()
         };
-        self.blocks.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
+        self.inherited.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
     }
 
     /// The directive that applies, of those that may stand once.

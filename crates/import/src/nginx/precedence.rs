@@ -6,9 +6,7 @@
 
 use std::cmp::Reverse;
 
-use regex::Regex;
-
-use super::matching::{LocationMatch, expression};
+use super::matching::{LocationMatch, expression_of};
 use super::syntax::NginxDirective;
 
 /// Maximum nesting of locations; real configurations have less.
@@ -38,7 +36,8 @@ pub(super) fn of_server<'a>(
     let mut all = Vec::new();
     collect(server, &[], None, &mut all, reject);
     all.retain(|found: &ServerLocation<'a>| found.location.is_expression() || found.is_chosen(server));
-    let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(ServerLocation::text).collect();
+    let shields: Vec<String> =
+        all.iter().filter(|found| found.is_shielded()).map(|found| found.text().to_owned()).collect();
     all.sort_by_key(|found| found.order(&shields));
     ordered(all)
 }
@@ -56,13 +55,14 @@ fn ordered<'a>(mut rest: Vec<ServerLocation<'a>>) -> Vec<ServerLocation<'a>> {
             (true, true) => false,
         }
     };
+    let longest: Vec<usize> = rest.iter().map(|found| found.longest_around(&rest)).collect();
     let mut before: Vec<Vec<usize>> = rest
         .iter()
         .enumerate()
         .map(|(at, found)| {
             let is_before = |(other, one): &(usize, &ServerLocation<'a>)| {
                 let are_expressions = found.location.is_expression() && one.location.is_expression();
-                let is_longest = one.location.is_prefix() && one.is_longest_of(found, &rest);
+                let is_longest = one.location.is_prefix() && one.text().len() >= longest[at];
                 *other != at
                     && (precedes(one, found, is_longest)
                         || (are_expressions && *other < at && one.location.overlaps(&found.location)))
@@ -117,11 +117,14 @@ fn collect<'a>(
 /// Pairs of a prefix and an expression whose common paths go to the wrong one of the two.
 pub(super) fn conflicts<'f, 'a>(all: &'f [ServerLocation<'a>]) -> Vec<Conflict<'f, 'a>> {
     let mut conflicts = Vec::new();
+    let longest: Vec<usize> = all.iter().map(|found| found.longest_around(all)).collect();
     for (index, prefix) in all.iter().enumerate().filter(|(_, found)| found.location.is_prefix()) {
         for (other, expression) in all.iter().enumerate().filter(|(_, found)| found.location.is_expression()) {
             // A location for all paths comes last, even with `^~`.
             let is_before = other < index || prefix.location.pattern().is_none();
-            if prefix.is_searched_for(expression) != is_before && prefix.is_longest_of(expression, all) {
+            let may_be_longest =
+                || prefix.text().len() >= longest[other] && prefix.location.overlaps(&expression.location);
+            if prefix.is_searched_for(expression) != is_before && may_be_longest() {
                 conflicts.push(Conflict { prefix, expression });
             }
         }
@@ -146,8 +149,7 @@ pub(super) fn chosen<'a>(block: &'a [NginxDirective], path: &str) -> Result<Opti
     let is_first = found.is_some_and(|found| found.first() == "^~");
     let of_expression = locations().filter(|directive| !is_first && matches!(directive.first(), "~" | "~*"));
     for directive in of_expression {
-        let expression = expression(directive.argument(1), directive.first() == "~*").map_err(drop)?;
-        if Regex::new(&expression).is_ok_and(|expression| expression.is_match(path)) {
+        if expression_of(directive).map_err(drop)?.fits(path) {
             return Ok(chosen(directive.children(), path)?.or(Some(directive)));
         }
     }
@@ -181,8 +183,8 @@ impl<'a> ServerLocation<'a> {
         self.around.iter().copied().filter(|directive| !matches!(directive.first(), "~" | "~*"))
     }
 
-    fn text(&self) -> String {
-        self.location.prefix().unwrap_or_default().to_owned()
+    fn text(&self) -> &str {
+        self.location.prefix().unwrap_or_default()
     }
 
     /// Returns `true` if nginx ever chooses it, for paths that no expression matches.
@@ -236,12 +238,14 @@ impl<'a> ServerLocation<'a> {
         is_around && depth <= own.len() && own.get(depth).is_none_or(|beside| beside.first() != "^~")
     }
 
-    /// Returns `true` if paths of an expression may have this prefix as their longest.
-    fn is_longest_of(&self, expression: &Self, all: &[Self]) -> bool {
-        let head = expression.location.head();
-        let is_longer = |other: &&Self| other.location.is_prefix() && other.text().len() > self.text().len();
-        self.location.overlaps(&expression.location)
-            && !all.iter().filter(is_longer).any(|other| head.starts_with(&other.text()))
+    /// Length of the longest prefix that all paths of an expression have. None of them has a shorter one.
+    fn longest_around(&self, all: &[Self]) -> usize {
+        if !self.location.is_expression() {
+            return 0;
+        }
+        let head = self.location.head();
+        let prefixes = all.iter().filter(|other| other.location.is_prefix()).map(Self::text);
+        prefixes.filter(|prefix| head.starts_with(prefix)).map(str::len).max().unwrap_or_default()
     }
 }
 

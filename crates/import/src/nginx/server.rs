@@ -64,7 +64,7 @@ pub(super) fn translate(
         // Without a name, the site would get all requests of other names, which go to an earlier server.
         site.names.push(format!("line-{}.invalid", directive.place.line));
     }
-    site.add_tls(chain, &mut rules, notes);
+    site.add_tls(chain, shared, &mut rules, notes);
     // A handler for all requests also has those of locations.
     let parts = match site.answer {
         Some(_) => LocationParts::default(),
@@ -204,7 +204,7 @@ impl ImportedSite {
         );
     }
 
-    fn add_tls(&mut self, chain: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
+    fn add_tls(&mut self, chain: Chain<'_>, shared: &HttpBlock, rules: &mut ImportedRules, notes: &mut Notes) {
         let is_tls = self.has_tls_listener || chain.last("ssl").is_some_and(|ssl| ssl.first() == "on");
         let all: Vec<&NginxDirective> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
         for directive in all.iter().filter(|directive| directive.name.starts_with("ssl")) {
@@ -218,7 +218,8 @@ impl ImportedSite {
         if let Some(rejected) = chain.last("ssl_reject_handshake").filter(is_rejected)
             && certificates.is_empty()
         {
-            (certificates, keys) = certificate_of_others(chain);
+            let of_others = |name: &str| shared.certificates.iter().filter(|own| own.name == name).collect();
+            (certificates, keys) = (of_others("ssl_certificate"), of_others("ssl_certificate_key"));
             notes.left(rejected, "clients get the certificate of another site, and then this site's response");
         }
         for (index, certificate) in certificates.iter().enumerate() {
@@ -424,17 +425,6 @@ fn reject_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Im
     let level = DirectiveLevel::Location { pattern: smaller.location.pattern(), is_forwarded: false };
     let why = format!("it is unclear if they belong to this location or to `{}`", prefix.directive.line());
     rules.close(expression.directive, &level, why, notes);
-}
-
-/// Certificates and keys of the first server that has any.
-fn certificate_of_others<'a>(chain: Chain<'a>) -> (Vec<&'a NginxDirective>, Vec<&'a NginxDirective>) {
-    let servers = chain.blocks[0].iter().filter(|directive| directive.name == "server");
-    let mut found = servers.map(NginxDirective::children).filter_map(|block| {
-        let own = |name: &str| block.iter().filter(|child| child.name == name).collect::<Vec<_>>();
-        let certificates = own("ssl_certificate");
-        (!certificates.is_empty()).then(|| (certificates, own("ssl_certificate_key")))
-    });
-    found.next().unwrap_or_default()
 }
 
 /// Scripts answer for directories whose index they are; files that are indexes before them go first.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 pub(super) use crate::directive::Directive as NginxDirective;
+use crate::expression::ReadOnce;
 use crate::source::{INCLUDE_DEPTH_MAX, SourceReader, included};
 use crate::{FileLine, ImportError};
 
@@ -163,6 +164,7 @@ impl NginxParser<'_> {
             block,
             place: FileLine { file: self.file.clone(), line },
             had_variables: false,
+            expression: ReadOnce::default(),
         }
     }
 
