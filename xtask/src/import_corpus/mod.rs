@@ -3,10 +3,12 @@
 //! For each configuration, the original server and ours answer the same requests, with the same files and stub upstreams.
 //! Each pair runs in namespaces of its own, over a copy of the file system, so that a configuration needs no change:
 //! [`world`] prepares files, names and upstreams, [`stub`] answers for upstreams, and [`grid`] makes requests and compares.
+//! [`random`] writes configurations to judge.
 
 mod applications;
 mod grid;
 mod programs;
+mod random;
 mod stub;
 mod world;
 
@@ -17,6 +19,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use self::random::RandomOptions;
 use crate::skips;
 
 const USAGE: &str = "\
@@ -30,7 +33,11 @@ usage: cargo xtask import-corpus [OPTION]... [DIR]
   --tailcoat PROGRAM  server (default: target/debug/tailcoat)
   --only TEXT      configurations whose path contains a text
   --details        list each difference
-  --counts FILE    write the counts, and the reasons of what is not the same, as JSON";
+  --counts FILE    write the counts, and the reasons of what is not the same, as JSON
+  --random NAME    judge configurations that a grammar writes, instead of a DIR: caddy
+  --count N        how many of them (default: 20)
+  --seed N         seed of the first one; the next ones follow (default: 1)
+  --findings DIR   folder for those with a finding (default: target/import-findings)";
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -44,6 +51,7 @@ pub(super) struct CorpusOptions {
     only: Option<String>,
     has_details: bool,
     counts: Option<PathBuf>,
+    random: RandomOptions,
     /// The configuration that this process judges in its namespaces.
     inside: Option<PathBuf>,
     /// Ports of the stubs that this process is.
@@ -74,6 +82,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     if !Command::new("unshare").args(["-mn", "true"]).output().is_ok_and(|output| output.status.success()) {
         skips::skip_as("import-corpus", "namespaces are not permitted");
         return Ok(true);
+    }
+    if let Some(language) = &options.random.language {
+        return random::run(language, &options);
     }
     let mut files = Vec::new();
     collect(&options.directory, 0, &mut files)?;
@@ -135,6 +146,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
         only: None,
         has_details: false,
         counts: None,
+        random: RandomOptions::default(),
         inside: None,
         stubs: None,
     };
@@ -149,6 +161,10 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<CorpusOpti
             "--nginx" => options.nginx = value()?.into(),
             "--tailcoat" => options.tailcoat = value()?.into(),
             "--only" => options.only = Some(value()?),
+            "--random" => options.random.language = Some(value()?),
+            "--count" => options.random.count = value()?.parse()?,
+            "--seed" => options.random.seed = value()?.parse()?,
+            "--findings" => options.random.findings = value()?.into(),
             "--stub" => options.stubs = Some(value()?),
             "--inside" => options.inside = Some(value()?.into()),
             "--help" => return Ok(None),
@@ -255,5 +271,6 @@ fn judge(file: &Path, options: &CorpusOptions) -> Result<Value, Box<dyn Error>> 
         translated.rejected,
         translated.left
     );
-    Ok(json!({ "verdict": verdict, "summary": summary, "details": details }))
+    let notes = translated.rejected + translated.left;
+    Ok(json!({ "verdict": verdict, "summary": summary, "details": details, "notes": notes }))
 }

@@ -677,7 +677,9 @@ impl World {
         fs::write("/run/site.kdl", &text)?;
         let count = |heading: &str| {
             let lines = said.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
-            lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+            // Warnings about the translation follow.
+            let is_remark = |line: &&str| line.starts_with("  ") && !line.starts_with("  warning");
+            lines.take_while(is_remark).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
         };
         let rejected = count("Rejected paths");
         let left = count("Not translated");
