@@ -34,7 +34,7 @@ usage: cargo xtask import-corpus [OPTION]... [DIR]
   --only TEXT      configurations whose path contains a text
   --details        list each difference
   --counts FILE    write the counts, and the reasons of what is not the same, as JSON
-  --random NAME    judge configurations that a grammar writes, instead of a DIR: caddy
+  --random NAME    judge configurations that a grammar writes, instead of a DIR: apache, caddy, nginx
   --count N        how many of them (default: 20)
   --seed N         seed of the first one; the next ones follow (default: 1)
   --findings DIR   folder for those with a finding (default: target/import-findings)";
@@ -119,6 +119,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     }
     Ok(!counts.contains_key(MORE_OPEN))
 }
+
+/// Folder beside a configuration with files that are copied to `/`.
+const ROOT: &str = "root-of-server";
 
 /// Longest time for a configuration. A server may send requests to itself without an end.
 const TIME_LIMIT: &str = "4m";

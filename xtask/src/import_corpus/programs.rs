@@ -1,4 +1,4 @@
-//! Files and CGI programs that aliases of Apache lead to.
+//! Files and CGI programs that aliases of Apache lead to, and files beside a configuration.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::world::words;
+use super::world::{run, words};
 
 /// A CGI program that says what it was asked.
 const PROGRAM: &str = "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\necho \"STUB cgi $REQUEST_METHOD $REQUEST_URI \
@@ -76,4 +76,25 @@ pub(super) fn write(text: &str, files: &BTreeSet<String>) -> Result<(), Box<dyn 
         }
     }
     Ok(())
+}
+
+/// Copies files of the folder beside a configuration to `/`. Returns the texts of all `.htaccess` files among them, for
+/// names and paths.
+pub(super) fn beside(file: &Path) -> Result<String, Box<dyn Error>> {
+    let directory = file.with_file_name(super::ROOT);
+    if directory.is_dir() {
+        run("cp", &["-a", &format!("{}/.", directory.display()), "/"])?;
+    }
+    let mut all = String::new();
+    let mut waiting = vec![directory];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name == ".htaccess") {
+                all = format!("{all}\n{}", fs::read_to_string(&path)?);
+            }
+            waiting.extend(path.is_dir().then_some(path));
+        }
+    }
+    Ok(all)
 }

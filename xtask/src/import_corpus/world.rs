@@ -105,9 +105,10 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     if let Some(root) = &options.root {
         run("cp", &["-a", &format!("{}/.", root.display()), "/"])?;
     }
+    let rules = programs::beside(file)?;
     users()?;
     let (main, text) = place(file, &source, kind)?;
-    let all = with_constants(&with_includes(&text, &main));
+    let all = with_constants(&with_includes(&text, &main)) + &rules;
     let words = words(&all);
     certificates(&words)?;
     passwords(&all)?;

@@ -186,7 +186,7 @@ fn write(random: Rng) -> Configuration {
         writer.block(&format!("({name}) {{"), |writer| lines.iter().for_each(|line| writer.line(line)));
     }
     writer.site();
-    Configuration { name: "Caddyfile", text: writer.text }
+    Configuration { name: "Caddyfile", text: writer.text, files: Vec::new() }
 }
 
 /// Text of a configuration so far.

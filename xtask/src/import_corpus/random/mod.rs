@@ -3,7 +3,10 @@
 //! Configuration number `n` depends on its seed alone, so that a finding can be repeated. Each language has a module with
 //! a [`Grammar`] and the list [`GRAMMARS`] names it.
 
+mod apache;
 mod caddy;
+mod nginx;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,7 +18,7 @@ use serde_json::Value;
 use super::{CorpusOptions, MORE_OPEN, in_namespaces};
 
 /// Languages in which configurations are written.
-const GRAMMARS: [Grammar; 1] = [caddy::GRAMMAR];
+const GRAMMARS: [Grammar; 3] = [apache::GRAMMAR, caddy::GRAMMAR, nginx::GRAMMAR];
 
 /// A language of configurations.
 pub(super) struct Grammar {
@@ -30,6 +33,8 @@ struct Configuration {
     /// Name of its file, by which the judge knows its server.
     name: &'static str,
     text: String,
+    /// Files on the disk of the server, such as `.htaccess`: path below `/`, and text.
+    files: Vec<(String, String)>,
 }
 
 /// Number and seeds of the configurations, and the folder for those with a finding.
@@ -105,6 +110,11 @@ fn written(configuration: &Configuration, directory: &Path) -> Result<PathBuf, B
     std::fs::create_dir_all(directory)?;
     let file = directory.join(configuration.name);
     std::fs::write(&file, &configuration.text)?;
+    for (path, text) in &configuration.files {
+        let path = directory.join(super::ROOT).join(path);
+        std::fs::create_dir_all(path.parent().unwrap_or(directory))?;
+        std::fs::write(path, text)?;
+    }
     Ok(file)
 }
 
