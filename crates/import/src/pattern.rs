@@ -84,9 +84,21 @@ impl ForeignPattern {
         match (self, other) {
             (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
             _ => {
-                let (one, two) = (self.head(), other.head());
+                let ignores_case = |one: &Self| matches!(one, Self::Expression(text) if text.starts_with("(?i)"));
+                let (one, two) = match ignores_case(self) || ignores_case(other) {
+                    true => (self.head_in_lower_case(), other.head_in_lower_case()),
+                    false => (self.head(), other.head()),
+                };
                 one.starts_with(&two) || two.starts_with(&one)
             }
+        }
+    }
+
+    /// Common prefix of all its paths in lower case.
+    fn head_in_lower_case(&self) -> String {
+        match self {
+            Self::Expression(expression) => head_of(split_flag(expression).1).to_ascii_lowercase(),
+            other => other.head().to_ascii_lowercase(),
         }
     }
 
@@ -310,6 +322,16 @@ mod tests {
         check(ForeignPattern::Suffix(".php".to_owned()), Some("*.php"));
         check(ForeignPattern::Suffix("/x".to_owned()), Some("~/x$"));
         check(prefix("/A/").without_case(), Some("~(?i)^/A/"));
+    }
+
+    #[test]
+    fn patterns_without_case_may_be_apart() {
+        let check = |one: &ForeignPattern, other: &ForeignPattern, expect: bool| {
+            assert_eq!((one.overlaps(other), other.overlaps(one)), (expect, expect), "{one:?} and {other:?}");
+        };
+        check(&prefix("/a/").without_case(), &prefix("/b/"), false);
+        check(&prefix("/a/").without_case(), &prefix("/A/b/"), true);
+        check(&ForeignPattern::Suffix(".x".to_owned()).without_case(), &prefix("/b/"), true);
     }
 
     #[test]

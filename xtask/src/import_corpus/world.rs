@@ -504,7 +504,10 @@ fn roots(words: &[(String, String)]) -> BTreeSet<String> {
     for (before, word) in words {
         let is_root = matches!(before.as_str(), "root" | "alias" | "documentroot" | "directory")
             || (before == "*" && previous == "root")
-            || (before.starts_with('/') && (previous == "alias" || previous == "scriptalias" || previous == "root"));
+            || (before.starts_with('/') && (previous == "alias" || previous == "scriptalias" || previous == "root"))
+            || (before.starts_with('@') && previous == "root")
+            // An argument of a snippet.
+            || (word.starts_with("/srv/") && previous == "import");
         if alias_file(before, word).is_some() {
             continue;
         }
@@ -532,6 +535,7 @@ fn word_of(word: &str) -> &'static str {
         "root" => "root",
         "alias" => "alias",
         "scriptalias" => "scriptalias",
+        "import" => "import",
         _ => "",
     }
 }

@@ -1,9 +1,9 @@
 //! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
 
-use super::matcher::{of_fixed, routed, with_tests};
+use super::matcher::{any_path, of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
-use super::proxy;
-use super::site::{CaddySiteParts, Reach, Scope};
+use super::site::{CaddySiteParts, Reach, Scope, tests_path};
+use super::{order, proxy, rules};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -19,8 +19,32 @@ pub(super) struct CaddyTries {
     pub(super) is_strict: bool,
     /// True if directories are tried, too.
     has_directories: bool,
+    /// True if directories without an index are tried, too.
+    finds_directories: bool,
     /// True if the path is tried with `.html`.
-    has_extension: bool,
+    pub(super) has_extension: bool,
+    /// True if requests may have got another path.
+    is_used: bool,
+}
+
+/// Front controller of `php_fastcgi`, and its requests.
+#[derive(Debug, Clone)]
+pub(super) struct CaddyFront {
+    reach: Reach,
+    /// Path of the script, below the prefix that was removed.
+    path: String,
+}
+
+/// Reason why a handler after `try_files` may get other requests than Caddy's does: here, files are looked for after handlers.
+pub(super) fn misses(directive: &Directive, values: &[String], reach: &Reach, scope: &Scope) -> Option<&'static str> {
+    let is_handler = order::position(&directive.name) >= order::position("handle");
+    if !scope.tries.is_used || !is_handler || rules::rejects(directive, values) {
+        return None;
+    }
+    let is_new = |test: &&String| !scope.tests.contains(test);
+    let is_restricted = !reach.has_all_paths(scope) || reach.tests.iter().filter(is_new).any(|test| tests_path(test));
+    let is_forwarded = directive.name == "reverse_proxy" && !reach.is_missing;
+    (is_restricted || is_forwarded).then_some("`try_files` comes first, and gives missing paths another one")
 }
 
 /// `try_files`: a rewrite to the first file that exists.
@@ -33,6 +57,10 @@ pub(super) fn try_files(
     notes: &mut Notes,
 ) {
     let Some((last, first)) = values.split_last() else { return };
+    if scope.tries.is_used {
+        return site.parts.close(directive, &reach.paths, "files are tried once", notes);
+    }
+    scope.tries.is_used = values.iter().any(|tried| tried != "{path}");
     if first.first().is_some_and(|tried| {
         !tried.starts_with("{path}") && !tried.starts_with("{uri}") && tried != "{http.request.uri.path}"
     }) {
@@ -44,6 +72,7 @@ pub(super) fn try_files(
     let is_directory =
         |tried: &String| matches!(tried.as_str(), "{path}/" | "{path}/index.html" | "{path}/index.php" | "{uri}/");
     scope.tries.has_directories = first.iter().any(is_directory);
+    scope.tries.finds_directories = first.iter().any(|tried| matches!(tried.as_str(), "{path}/" | "{uri}/"));
     for tried in first {
         match tried.as_str() {
             "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php" | "{http.request.uri.path}" | "{uri}" => {}
@@ -114,6 +143,11 @@ pub(super) fn file_server(
         index.clear();
     }
     options.extend(scope.tries.has_extension.then(|| KdlNode::with("extensions", "html")));
+    let has_scripts = site.parts.handlers.iter().any(|node| node.name() == "fastcgi");
+    if scope.tries.finds_directories && scope.tries.fallback.is_some() && !has_scripts {
+        // A directory exists, with an index or without.
+        options.push(KdlNode::new("require-index"));
+    }
     let index = KdlNode::new("index").texts(index.iter());
     if options.iter().all(|node| node.name() != "index") {
         options.push(index);
@@ -137,7 +171,19 @@ pub(super) fn file_server(
             site.parts.handlers.push(with_tests(missing, &reach.tests));
         }
     }
-    let fallback = scope.tries.fallback.as_deref().map(|path| KdlNode::with("fallback", path));
+    let front = scope.front.as_ref();
+    let own_front = front.filter(|front| front.reach == *reach).map(|front| &front.path);
+    if let Some(CaddyFront { reach, path }) = front.filter(|_| own_front.is_none()) {
+        let strip = (!scope.prefix.is_empty()).then(|| KdlNode::with("strip-prefix", &scope.prefix));
+        let options: Vec<KdlNode> =
+            options.iter().cloned().chain([KdlNode::with("fallback", path)]).chain(strip).collect();
+        for pattern in patterns(&reach.paths) {
+            let files = KdlNode::with("files", &pattern).property("root", &root).block(options.clone());
+            site.parts.handlers.push(with_tests(files, &reach.tests));
+            site.parts.handlers.push(with_tests(KdlNode::with("respond", pattern).word(404), &reach.tests));
+        }
+    }
+    let fallback = own_front.or(scope.tries.fallback.as_ref()).map(|path| KdlNode::with("fallback", path));
     if reach.paths.is_empty() && scope.prefix.is_empty() && reach.tests.is_empty() {
         site.parts.set_file_option(KdlNode::with("root", root));
         for option in options.into_iter().chain(fallback.filter(|_| !has_script_fallback(site))) {
@@ -175,6 +221,10 @@ fn has_script_fallback(site: &CaddySiteParts<'_, '_>) -> bool {
 
 /// Names that are not served.
 fn hide(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach) {
+    let mut tests = reach.tests.clone();
+    if !matches!(reach.paths.as_slice(), [] | [ForeignPattern::Prefix(_)]) {
+        tests.push(any_path(&reach.paths));
+    }
     for name in &directive.arguments {
         // A path on the disk cannot be compared with the request's, except for its end.
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -188,7 +238,8 @@ fn hide(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach)
         } else {
             format!("~{prefix}(?:/.*)?/{expression}(?:/|$)")
         };
-        site.parts.guards.push(with_path(KdlNode::new("deny").word("all"), Some(pattern)).word_property("status", 404));
+        let node = with_path(KdlNode::new("deny").word("all"), Some(pattern)).word_property("status", 404);
+        site.parts.guards.push(with_tests(node, &tests));
     }
 }
 
@@ -198,10 +249,13 @@ pub(super) fn php(
     directive: &Directive,
     values: &[String],
     reach: &Reach,
-    scope: &Scope,
-    has_files: bool,
+    scope: &mut Scope,
+    rest: &[&Directive],
     notes: &mut Notes,
 ) {
+    let has_files = rest.iter().any(|next| next.name == "file_server");
+    let is_whole = reach.paths.is_empty() && reach.tests.is_empty();
+    let mut front = None;
     let mut options = Vec::new();
     let mut root = scope.root.clone();
     let mut index = Some("index.php".to_owned());
@@ -265,15 +319,45 @@ pub(super) fn php(
             options.push(KdlNode::with("index", index));
         }
         let last = if has_tries { fallback } else { Some(index.clone()) };
-        if let Some(last) = last.or(scope.tries.fallback.clone()) {
-            options.push(KdlNode::with("fallback", format!("/{}", last.trim_start_matches('/'))));
+        // Missing paths have got another one before, which may be a script.
+        let is_script = |path: &String| extensions.iter().any(|extension| path.ends_with(extension.as_str()));
+        let last = match &scope.tries {
+            tries if tries.is_strict => None,
+            tries if tries.fallback.is_some() => tries.fallback.clone().filter(is_script),
+            _ => last,
+        };
+        front = last.map(|last| format!("/{}", last.trim_start_matches('/')));
+        is_rejected |= scope.tries.is_strict;
+    }
+    if index.is_none() || (scope.tries.is_strict && !scope.tries.has_directories) {
+        options.push(KdlNode::new("index"));
+    }
+    let root = root.unwrap_or_else(|| ".".to_owned());
+    match &front {
+        Some(script) if is_whole => options.push(KdlNode::with("fallback", script)),
+        Some(script) => {
+            let place = own_place(reach, scope).filter(|_| has_files);
+            match place {
+                Some(below) => {
+                    let own = site.own_path(&below);
+                    let script_options = [options.clone(), vec![KdlNode::with("strip-prefix", &own)]].concat();
+                    let node = KdlNode::with("fastcgi", format!("{own}{script}")).text(&to).property("root", &root);
+                    site.parts.handlers.push(node.block(script_options));
+                    site.parts.handlers.push(KdlNode::with("respond", format!("{own}/*")).word(404));
+                    let path = format!("{}{script}", own.strip_prefix(&scope.prefix).unwrap_or(&own));
+                    scope.front = Some(CaddyFront { reach: reach.clone(), path });
+                }
+                None => {
+                    let why = "its front controller needs a `file_server`, and paths below one or all";
+                    notes.left(directive, why);
+                }
+            }
         }
+        None => {}
     }
     if !scope.prefix.is_empty() {
         options.push(KdlNode::with("strip-prefix", &scope.prefix));
     }
-    let root = root.unwrap_or_else(|| ".".to_owned());
-    let is_whole = reach.paths.is_empty() && reach.tests.is_empty();
     for extension in &extensions {
         let suffix = ForeignPattern::Suffix(extension.clone());
         let targets: Vec<Option<ForeignPattern>> = match reach.paths.as_slice() {
@@ -288,14 +372,36 @@ pub(super) fn php(
                 site.parts.close(directive, &reach.paths, "the scripts of these paths have no pattern here", notes);
                 continue;
             };
-            let node = KdlNode::with("fastcgi", text).text(&to);
+            let node = KdlNode::with("fastcgi", &text).text(&to);
             let node = if is_whole && has_files { node } else { node.property("root", &root) };
             site.parts.handlers.push(with_tests(node, &reach.tests).block(options.clone()));
+            if !has_files && !is_rejected && !(is_whole && front.is_some()) {
+                // The FastCGI server has no such script.
+                site.parts.handlers.push(with_tests(KdlNode::with("respond", text).word(404), &reach.tests));
+            }
         }
+    }
+    if !is_whole && is_rejected && !has_files {
+        site.seal(reach, 404);
     }
     if is_whole && has_files {
         site.parts.set_file_option(KdlNode::with("root", root));
-    } else if is_whole && is_rejected {
+    } else if is_whole && (is_rejected || front.is_some()) {
         site.rejects_rest = true;
+        if front.is_some() {
+            notes.left(directive, "its front controller gets files that are no scripts, after handlers that follow");
+        }
+    }
+}
+
+/// Path below which a block has all paths, or nothing for all of a site.
+fn own_place(reach: &Reach, scope: &Scope) -> Option<String> {
+    match reach.paths.as_slice() {
+        [] if scope.prefix.is_empty() => Some(String::new()),
+        [ForeignPattern::Prefix(prefix)] if prefix.ends_with('/') => {
+            let below = prefix.trim_end_matches('/');
+            (scope.prefix.is_empty() || scope.prefix == below).then(|| below.to_owned())
+        }
+        _ => None,
     }
 }

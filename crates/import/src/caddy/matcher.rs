@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::expression::ExpressionValue;
+use super::site::tests_path;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::pattern::{ForeignPattern, expression, quoted};
@@ -60,6 +62,10 @@ impl MatcherScope<'_> {
         let Some(directive) = self.named.get(name) else { return Err(format!("there is no matcher `@{name}`")) };
         let mut matcher = Matcher::default();
         match directive.arguments.split_first() {
+            // An expression without its name.
+            Some((text, [])) if text.contains(['(', '{', '=']) => {
+                self.add(&mut matcher, "expression", &directive.arguments, directive.children())?;
+            }
             Some((name, values)) => self.add(&mut matcher, name, values, directive.children())?,
             None => {
                 for child in directive.children() {
@@ -70,7 +76,13 @@ impl MatcherScope<'_> {
         Ok(matcher.finished())
     }
 
-    fn add(&self, matcher: &mut Matcher, name: &str, values: &[String], block: &[Directive]) -> Result<(), String> {
+    pub(super) fn add(
+        &self,
+        matcher: &mut Matcher,
+        name: &str,
+        values: &[String],
+        block: &[Directive],
+    ) -> Result<(), String> {
         matcher.has_parts = true;
         if name != "not" && !block.is_empty() {
             return Err(format!("the block of the matcher `{name}` has no counterpart"));
@@ -166,6 +178,14 @@ impl MatcherScope<'_> {
                     (None, false) => matcher.never = true,
                 }
             }
+            "expression" => match super::expression::read(&values.join(" "), self)? {
+                ExpressionValue::Fixed(holds) => matcher.never |= !holds,
+                ExpressionValue::Test(test) => {
+                    matcher.has_path_tests |= tests_path(&test);
+                    let key = format!("expression {}", matcher.conditions.len());
+                    matcher.push(&key, test);
+                }
+            },
             "file" => return Err("files cannot be a condition, except of `try_files`".to_owned()),
             name => return Err(format!("the matcher `{name}` has no counterpart")),
         }
@@ -195,7 +215,7 @@ impl MatcherScope<'_> {
 
 impl Matcher {
     /// The matcher after its last part: several lines with hosts are alternatives.
-    fn finished(mut self) -> Self {
+    pub(super) fn finished(mut self) -> Self {
         self.never |= self.hosts == Some(false);
         self
     }

@@ -1,16 +1,20 @@
 //! Caddy: reads a Caddyfile, and translates it.
 //!
 //! [`syntax`] reads directives, [`global`] translates the options of all sites, and [`address`] makes sites of addresses.
-//! [`site`] walks through directives in Caddy's order: [`rules`] translates those that apply before handlers, [`proxy`]
-//! and [`files`] the handlers, and [`tls`] certificates. [`matcher`] reads matchers, and [`placeholders`] texts.
+//! [`site`] walks through directives in Caddy's order: [`rules`] translates those that apply before handlers, [`rewrites`]
+//! those that change paths, [`proxy`] and [`files`] the handlers, and [`tls`] certificates. [`joined`] makes blocks of directives with
+//! one matcher. [`matcher`] reads matchers, [`expression`] their expressions, and [`placeholders`] texts.
 
 mod address;
+mod expression;
 mod files;
 mod global;
+mod joined;
 mod matcher;
 mod order;
 mod placeholders;
 mod proxy;
+mod rewrites;
 mod rules;
 mod site;
 mod syntax;

@@ -2,8 +2,9 @@
 
 use super::matcher::{routed, with_tests};
 use super::placeholders::{self, TextPlace};
-use super::site::{CaddySiteParts, OWN_PATH, Reach, Scope};
-use super::{files, matcher, proxy};
+use super::rewrites::CaddyRule;
+use super::site::{CaddySiteParts, Reach, Scope};
+use super::{files, proxy, rewrites};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -35,8 +36,8 @@ pub(super) fn translate(
                 scope.redirected.extend(Some(reach.condition(scope)).filter(|condition| !condition.is_empty()));
             }
         }
-        "rewrite" => rewrite(site, directive, values, reach, scope, notes),
-        "uri" => uri(site, directive, values, reach, scope, notes),
+        "rewrite" => rewrites::rewrite(site, directive, values, reach, scope, notes),
+        "uri" => rewrites::uri(site, directive, values, reach, scope, notes),
         "try_files" => files::try_files(site, directive, values, reach, scope, notes),
         "basic_auth" | "basicauth" => basic_auth(site, directive, values, reach, scope, notes),
         "forward_auth" => proxy::forward_auth(site, directive, values, reach, scope, notes),
@@ -91,7 +92,10 @@ fn root(
             Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
         };
     let is_general = reach.has_all_paths(scope);
-    if scope.has_own_root && (!is_general || scope.has_other_roots) {
+    let matcher = if directive.arguments.len() > 1 { directive.first().trim_start_matches('*') } else { "" };
+    let is_joined = scope.root_matcher.as_deref() == Some(matcher);
+    scope.root_matcher = Some(matcher.to_owned());
+    if scope.has_own_root && (!is_general || !is_joined || scope.has_other_roots) {
         scope.has_other_roots = true;
         return notes.left(directive, "an earlier `root` is for all paths, and only the first counts");
     }
@@ -110,26 +114,12 @@ fn root(
     }
 }
 
-/// Adds redirects or rewrites for all paths of a directive.
-fn add_redirects(
-    site: &mut CaddySiteParts<'_, '_>,
-    reach: &Reach,
-    scope: &Scope,
-    make: impl Fn(Option<String>) -> KdlNode,
-) {
-    let tests = reach.tests_of_rule(scope);
-    site.parts.redirects.extend(for_each(&routed(&reach.paths), |pattern| {
-        let node = with_tests(make(pattern), &tests);
-        if reach.is_missing { node.word_property("missing", "on") } else { node }
-    }));
-}
-
 fn redirect(
     site: &mut CaddySiteParts<'_, '_>,
     directive: &Directive,
     values: &[String],
     reach: &Reach,
-    scope: &Scope,
+    scope: &mut Scope,
     notes: &mut Notes,
 ) {
     let status = match values.get(1).map(String::as_str) {
@@ -153,9 +143,12 @@ fn redirect(
             if needs_password {
                 return guarded_redirect(site, directive, &target, status, reach, scope, notes);
             }
-            let make =
-                |pattern: Option<String>| on_path("redirect", pattern).text(&target).word_property("status", status);
-            add_redirects(site, reach, scope, make);
+            let make = |pattern: Option<String>, target: &str| {
+                on_path("redirect", pattern).text(target).word_property("status", status)
+            };
+            let rule = CaddyRule { directive, target: &target, group: None };
+            rewrites::follow_up(site, &rule, reach, scope, make, notes);
+            rewrites::add(site, reach, scope, |pattern| make(pattern, &target));
         }
         Err(why) => site.parts.close(directive, &reach.paths, why, notes),
     }
@@ -198,139 +191,24 @@ fn is_guarded(path: Option<&ForeignPattern>, reach: &Reach, scope: &Scope) -> bo
     path.is_none_or(|path| reach.meets(path)) && !is_earlier
 }
 
-fn rewrite(
-    site: &mut CaddySiteParts<'_, '_>,
-    directive: &Directive,
-    values: &[String],
-    reach: &Reach,
-    scope: &mut Scope,
-    notes: &mut Notes,
-) {
-    let source = values.first().map_or("", String::as_str);
-    let target = match placeholders::text(source, TextPlace::Target, site.host.as_deref()) {
-        // A rewrite keeps the query unless it names one.
-        Ok(target) => target.replace("{path}{query}", "{path}"),
-        Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
-    };
-    // A query alone keeps the path.
-    let target = if target.starts_with('?') { format!("{{path}}{target}") } else { target };
-    if target.starts_with("{path}?") && !target["{path}?".len()..].contains('?') {
-        let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
-        return add_redirects(site, reach, scope, make);
+/// Status of `respond`, `error` or `abort`, and the text on its line.
+fn status_and_body(directive: &Directive, values: &[String]) -> (u16, Option<String>) {
+    match (directive.name.as_str(), values) {
+        ("abort", _) => (403, None),
+        ("error", [message, status]) => (status.parse().unwrap_or(500), Some(message.clone())),
+        ("error", [value]) => (value.parse().unwrap_or(500), None),
+        (_, [value]) => match value.parse::<u16>() {
+            Ok(status) => (status, None),
+            Err(_) => (200, Some(value.clone())),
+        },
+        (_, [body, status, ..]) => (status.parse().unwrap_or(200), Some(body.clone())),
+        _ => (200, None),
     }
-    if let ([ForeignPattern::Prefix(prefix)], Some(front)) = (reach.paths.as_slice(), target.strip_suffix("{path}"))
-        && !scope.prefix.is_empty()
-        && scope.paths.as_deref() == Some(&reach.paths)
-        && front.starts_with('/')
-        && !front.contains(['{', '?'])
-    {
-        // Of a prefix that was removed: it is there until the request is forwarded, and the new one follows it.
-        let kept = prefix.trim_end_matches('/');
-        let expression = format!("~(?i)^{}(/.*)$", regex::escape(kept));
-        let node = KdlNode::with("rewrite", expression).text(format!("{kept}{front}{{1}}"));
-        site.parts.redirects.push(with_tests(node, &reach.tests_of_rule(scope)));
-        return;
-    }
-    let Some(path) = target.strip_prefix('/') else {
-        let why = "the target of `rewrite` must be a path";
-        return match target.starts_with("{path}") && !target.contains('?') {
-            true => {}
-            false => site.parts.close(directive, &reach.paths, why, notes),
-        };
-    };
-    let fixed = path.split('{').next().unwrap_or_default().split('?').next().unwrap_or_default();
-    let new = match target.contains('{') {
-        false => matcher::path(&format!("/{fixed}")),
-        true => matcher::path(&format!("/{fixed}*")),
-    };
-    let stays = scope.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| path.covers(&new)));
-    let meets = |(paths, _): &(Vec<ForeignPattern>, String)| paths.iter().any(|path| path.overlaps(&new));
-    if !stays || !scope.prefix.is_empty() || scope.earlier.iter().any(meets) {
-        return rewrite_out(site, directive, &target, reach, scope, notes);
-    }
-    let make = |pattern: Option<String>| on_path("rewrite", pattern).text(&target);
-    add_redirects(site, reach, scope, make);
 }
 
-/// A rewrite to a path for which another block is, too. Here, it leads to a path of its own, which no client can request.
-fn rewrite_out(
-    site: &mut CaddySiteParts<'_, '_>,
-    directive: &Directive,
-    target: &str,
-    reach: &Reach,
-    scope: &mut Scope,
-    notes: &mut Notes,
-) {
-    let is_unconditional = reach.tests == scope.tests && !reach.is_missing;
-    let loses_prefix = scope.prefix.is_empty() || !target.contains("{path}");
-    if !reach.has_all_paths(scope) || !is_unconditional || !loses_prefix || scope.is_own() {
-        return site.parts.close(directive, &reach.paths, "a rewrite leads out of its block", notes);
-    }
-    let prefix = format!("{OWN_PATH}{}", site.parts.internal.len() + 1);
-    site.parts.internal.push(KdlNode::with("internal", format!("{prefix}/*")));
-    let make = |pattern: Option<String>| on_path("rewrite", pattern).text(format!("{prefix}{target}"));
-    add_redirects(site, reach, scope, make);
-    if !reach.paths.is_empty() {
-        // A rewrite of all requests leads here, which is not rewritten again.
-        site.seal(reach, 404);
-    }
-    // No others have these paths.
-    scope.paths = Some(vec![ForeignPattern::Prefix(format!("{prefix}/"))]);
-    scope.prefix = prefix;
-    scope.tests.clear();
-    scope.earlier.clear();
-    scope.taken.clear();
-    scope.redirected.clear();
-}
-
-fn uri(
-    site: &mut CaddySiteParts<'_, '_>,
-    directive: &Directive,
-    values: &[String],
-    reach: &Reach,
-    scope: &mut Scope,
-    notes: &mut Notes,
-) {
-    let [operation, value, ..] = values else {
-        return site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
-    };
-    let prefix = format!("/{}", value.trim_matches('/').to_ascii_lowercase());
-    if operation != "strip_prefix" || value.contains('{') || reach.is_missing || !scope.prefix.is_empty() {
-        return site.parts.close(directive, &reach.paths, "there is no counterpart", notes);
-    }
-    let is_below = |path: &ForeignPattern| {
-        path.head().strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let is_of_block = scope.paths.as_ref() == Some(&reach.paths) && reach.tests == scope.tests;
-    if is_of_block && !reach.paths.is_empty() && reach.paths.iter().all(is_below) {
-        scope.prefix = prefix;
-        return;
-    }
-    let why = "only a prefix of the path is removed";
-    if scope.paths.is_some() || !scope.earlier.is_empty() {
-        return site.parts.close(directive, &reach.paths, why, notes);
-    }
-    let start = format!("(?i)^{}", regex::escape(&prefix));
-    let expression = |path: &ForeignPattern| match path {
-        ForeignPattern::Prefix(path) if prefix.starts_with(path.as_str()) => Some(format!("{start}(?:/(.*))?$")),
-        ForeignPattern::Prefix(text) if is_below(path) => {
-            let rest = text[prefix.len()..].trim_start_matches('/');
-            Some(format!("{start}/({}.*)$", regex::escape(rest)))
-        }
-        ForeignPattern::Exact(text) if is_below(path) => {
-            let rest = text[prefix.len()..].trim_start_matches('/');
-            Some(format!("{start}/?({})$", regex::escape(rest)))
-        }
-        _ => None,
-    };
-    let all = [ForeignPattern::Prefix("/".to_owned())];
-    let paths = if reach.paths.is_empty() { &all } else { reach.paths.as_slice() };
-    let Some(paths) = paths.iter().map(|path| expression(path).map(ForeignPattern::Expression)).collect() else {
-        return site.parts.close(directive, &reach.paths, why, notes);
-    };
-    let reach = Reach { paths, tests: reach.tests.clone(), is_missing: false };
-    let make = |pattern: Option<String>| on_path("rewrite", pattern).text("/{1}");
-    add_redirects(site, &reach, scope, make);
+/// Returns `true` for a response that rejects.
+pub(super) fn rejects(directive: &Directive, values: &[String]) -> bool {
+    matches!(directive.name.as_str(), "respond" | "error" | "abort") && status_and_body(directive, values).0 >= 400
 }
 
 /// `respond`, `error` and `abort`.
@@ -342,17 +220,7 @@ pub(super) fn respond(
     scope: &Scope,
     notes: &mut Notes,
 ) -> bool {
-    let (status, body) = match (directive.name.as_str(), values) {
-        ("abort", _) => (403, None),
-        ("error", [message, status]) => (status.parse().unwrap_or(500), Some(message.clone())),
-        ("error", [value]) => (value.parse().unwrap_or(500), None),
-        (_, [value]) => match value.parse::<u16>() {
-            Ok(status) => (status, None),
-            Err(_) => (200, Some(value.clone())),
-        },
-        (_, [body, status, ..]) => (status.parse().unwrap_or(200), Some(body.clone())),
-        _ => (200, None),
-    };
+    let (status, body) = status_and_body(directive, values);
     let inner = directive.children().iter().find(|child| child.name == "body").map(|child| child.first().to_owned());
     let body = body.or(inner).filter(|_| directive.name == "respond");
     if reach.is_missing {
@@ -362,7 +230,8 @@ pub(super) fn respond(
     let is_conditional = reach.tests != scope.tests;
     // The file that `try_files` shows in place of a missing one.
     let fallback = scope.fallback();
-    let has_fallback = fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
+    let has_fallback = scope.tries.has_extension
+        || fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
     if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
         let tests = reach.tests_of_rule(scope);
@@ -417,6 +286,20 @@ fn operation(name: &str) -> (&str, &'static str) {
     }
 }
 
+/// Fields of a request that the server writes itself.
+const OWN_REQUEST_FIELDS: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// Lines for a header field.
 pub(super) fn field_lines(
     option: &'static str,
@@ -430,6 +313,9 @@ pub(super) fn field_lines(
     let (name, action) = operation(name.trim_end_matches(':'));
     if name.contains(['*', '{']) {
         return Err("a field has a fixed name".to_owned());
+    }
+    if option == "request-header" && OWN_REQUEST_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        return Err("this field controls how the request is sent".to_owned());
     }
     let value = match action {
         "remove" => String::new(),

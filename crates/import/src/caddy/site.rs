@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::address::{CaddyListener, bound_to, listeners};
-use super::files::CaddyTries;
+use super::files::{CaddyFront, CaddyTries};
 use super::matcher::{Matcher, MatcherScope, PRIVATE_RANGES, any_path, joined, of_fixed, routed, with_tests};
 use super::{Shared, files, order, proxy, rules, tls};
 use crate::directive::Directive;
@@ -37,8 +37,12 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) is_internal: bool,
     /// Passwords that were required so far: paths and file.
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
-    /// True if what no handler takes is rejected.
+    /// True if what no handler takes is rejected, or gets the front controller.
     pub(super) rejects_rest: bool,
+    /// Number of the first path of its own: the Caddyfile names none from there on.
+    own_first: usize,
+    /// Number of blocks so far.
+    blocks: usize,
 }
 
 /// Requests that reach a directive, and what was done to them before.
@@ -59,6 +63,8 @@ pub(super) struct Scope {
     pub(super) root: Option<String>,
     /// True if a root of this block is for all its paths.
     pub(super) has_own_root: bool,
+    /// Matcher of the last root.
+    pub(super) root_matcher: Option<String>,
     /// True if a root of some paths follows it.
     pub(super) has_other_roots: bool,
     /// Number of roots of parts that the blocks around have.
@@ -66,13 +72,39 @@ pub(super) struct Scope {
     /// Roots of parts.
     pub(super) roots: Vec<(Vec<ForeignPattern>, String)>,
     pub(super) tries: CaddyTries,
+    /// Front controller of scripts that are for some requests only.
+    pub(super) front: Option<CaddyFront>,
     /// True if a directive before may have changed the path.
     pub(super) is_rewritten: bool,
+    /// Rewrites before, whose requests have another path now.
+    pub(super) rewrites: Vec<CaddyRewrite>,
+    /// Number of the block.
+    pub(super) block: usize,
     named: HashMap<String, Directive>,
     depth: usize,
 }
 
+/// A rewrite that a request may have passed.
+#[derive(Debug, Clone)]
+pub(super) struct CaddyRewrite {
+    /// Block in which it is one of several of which the first match counts.
+    pub(super) group: Option<usize>,
+    pub(super) from: Vec<ForeignPattern>,
+    pub(super) tests: Vec<String>,
+    /// Paths to which it leads, as written and in lower case.
+    pub(super) to: Vec<ForeignPattern>,
+    /// Target in our form.
+    pub(super) target: String,
+    /// First line of the translation.
+    pub(super) line: KdlNode,
+}
+
 impl Scope {
+    /// Returns `true` if a condition of the block depends on the path.
+    pub(super) fn tests_path(&self) -> bool {
+        self.tests.iter().any(|test| tests_path(test))
+    }
+
     /// Path of the last file of `try_files`, in lower case and with the prefix that was removed.
     pub(super) fn fallback(&self) -> Option<String> {
         self.tries.fallback.as_deref().map(|path| format!("{}{path}", self.prefix).to_ascii_lowercase())
@@ -90,7 +122,9 @@ impl Scope {
         self.named = outer.named;
         self.has_later = outer.has_later;
         self.depth = outer.depth;
+        self.block = outer.block;
         self.has_own_root = outer.has_own_root;
+        self.root_matcher = outer.root_matcher;
         self.has_other_roots = outer.has_other_roots;
         self.outer_roots = outer.outer_roots.min(self.roots.len());
     }
@@ -101,7 +135,13 @@ impl Scope {
     }
 }
 
+/// Returns `true` if a condition depends on the path. Texts may look like one that does.
+pub(super) fn tests_path(test: &str) -> bool {
+    ["path ==", "path starts-with", "path ends-with", "path matches"].iter().any(|start| test.contains(start))
+}
+
 /// Requests that a directive is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reach {
     /// Alternatives; empty is all paths.
     pub(super) paths: Vec<ForeignPattern>,
@@ -173,6 +213,8 @@ pub(super) fn translate(
         is_internal,
         auths: Vec::new(),
         rejects_rest: false,
+        own_first: first_own(directives),
+        blocks: 0,
     };
     site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
     site.parts.rejections.extend(deeper_hosts(&site.parts.names));
@@ -197,7 +239,7 @@ pub(super) fn translate(
         site.parts.others = others.map(|node| if is_page(&node) { page(node) } else { node }).collect();
     }
     // The paths of rewrites end as those of other handlers may do.
-    let own: Vec<String> = (1..=site.parts.internal.len()).map(|number| format!("{OWN_PATH}{number}/")).collect();
+    let own: Vec<&str> = site.parts.internal.iter().map(|node| node.first_value().trim_end_matches('*')).collect();
     site.parts.handlers.sort_by_key(|node| !own.iter().any(|path| node.pattern().contains(path)));
     let comment = [vec![context.place.place.to_string()], notes.unwritten()].concat().join("\n");
     site.parts.into_node(&comment)
@@ -244,16 +286,21 @@ impl CaddySiteParts<'_, '_> {
         let directives: Vec<Directive> = directives.iter().map(in_short).collect();
         let rest: Vec<&Directive> = directives.iter().filter(|child| !child.name.starts_with('@')).collect();
         let ordered = if is_route { rest } else { self.sorted(rest, scope) };
-        self.walk_ordered(&ordered, scope, notes)
+        self.blocks += 1;
+        scope.block = self.blocks;
+        let ordered = self.joined_routes(&ordered, scope, notes);
+        self.walk_ordered(&ordered.iter().collect::<Vec<_>>(), scope, notes)
     }
 
     /// Directives in the order in which they apply.
     fn sorted<'d>(&self, mut directives: Vec<&'d Directive>, scope: &Scope) -> Vec<&'d Directive> {
         let matchers = self.matchers(scope);
-        let found: HashMap<*const Directive, Option<Matcher>> = directives
-            .iter()
-            .map(|directive| (std::ptr::from_ref(*directive), matchers.of(directive).ok().map(|(matcher, _)| matcher)))
-            .collect();
+        let matcher = |directive: &Directive| match has_no_matcher(directive) {
+            true => Some(Matcher::default()),
+            false => matchers.of(directive).ok().map(|(matcher, _)| matcher),
+        };
+        let found: HashMap<*const Directive, Option<Matcher>> =
+            directives.iter().map(|directive| (std::ptr::from_ref(*directive), matcher(directive))).collect();
         let of = |directive: &Directive| found.get(&std::ptr::from_ref(directive)).and_then(Option::as_ref);
         let position = |directive: &Directive| order::position_in(&self.shared.options.order, &directive.name);
         directives.sort_by_key(|directive| position(directive));
@@ -282,6 +329,10 @@ impl CaddySiteParts<'_, '_> {
                     continue;
                 }
             };
+            if let Some(why) = files::misses(directive, values, &reach, scope) {
+                self.parts.close(directive, &reach.paths, why, notes);
+                continue;
+            }
             let is_total = match directive.name.as_str() {
                 "handle" | "handle_path" | "route" => self.handle(directive, reach, rest, scope, notes),
                 "invoke" => {
@@ -320,14 +371,12 @@ impl CaddySiteParts<'_, '_> {
     }
 
     /// Requests of a directive within a scope, and its arguments. `Ok(None)` if there are none.
-    fn reach<'d>(&self, directive: &'d Directive, scope: &Scope) -> Result<Option<(Reach, &'d [String])>, String> {
-        // One argument of `root` is a directory, that of `rewrite` a target, and these directives have no matcher.
-        let has_no_matcher = matches!(
-            directive.name.as_str(),
-            "log" | "handle_errors" | "import" | "vars" | "map" | "tracing" | "try_files"
-        ) || (matches!(directive.name.as_str(), "root" | "rewrite" | "fs")
-            && directive.arguments.len() == 1);
-        let (matcher, values) = match has_no_matcher {
+    pub(super) fn reach<'d>(
+        &self,
+        directive: &'d Directive,
+        scope: &Scope,
+    ) -> Result<Option<(Reach, &'d [String])>, String> {
+        let (matcher, values) = match has_no_matcher(directive) {
             true => (Matcher::default(), directive.arguments.as_slice()),
             false => self.matchers(scope).of(directive)?,
         };
@@ -427,6 +476,9 @@ impl CaddySiteParts<'_, '_> {
         let condition = reach.condition(scope);
         if !is_total && has_later {
             scope.is_rewritten |= inside.is_rewritten;
+            if !is_whole {
+                scope.rewrites.extend(inside.rewrites.iter().skip(scope.rewrites.len()).cloned());
+            }
             let is_handle = |next: &&Directive| matches!(next.name.as_str(), "handle" | "handle_path");
             // A condition that cannot be told must not lead around the other blocks.
             let is_vague = !is_route && has_conditions && rest.iter().any(is_handle);
@@ -472,6 +524,7 @@ impl CaddySiteParts<'_, '_> {
         inside.tests = reach.tests.clone();
         inside.taken.clear();
         inside.has_own_root = false;
+        inside.root_matcher = None;
         inside.has_other_roots = false;
         inside.outer_roots = inside.roots.len();
         let is_total = self.walk(block, is_route, &mut inside, notes);
@@ -480,6 +533,13 @@ impl CaddySiteParts<'_, '_> {
             self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, rest_status(&inside));
         }
         (is_total, inside)
+    }
+
+    /// Begin of paths to which only the translation leads, below a prefix.
+    pub(super) fn own_path(&mut self, below: &str) -> String {
+        let path = format!("{below}{OWN_PATH}{}", self.own_first + self.parts.internal.len());
+        self.parts.internal.push(KdlNode::with("internal", format!("{path}/*")));
+        path
     }
 
     /// Keeps requests from later handlers.
@@ -508,7 +568,7 @@ impl CaddySiteParts<'_, '_> {
         values: &[String],
         reach: &Reach,
         rest: &[&Directive],
-        scope: &Scope,
+        scope: &mut Scope,
         notes: &mut Notes,
     ) -> bool {
         if matches!(directive.name.as_str(), "respond" | "error" | "abort") {
@@ -522,8 +582,7 @@ impl CaddySiteParts<'_, '_> {
         match directive.name.as_str() {
             "reverse_proxy" => proxy::reverse_proxy(self, directive, values, reach, scope, notes),
             "php_fastcgi" => {
-                let has_files = rest.iter().any(|next| next.name == "file_server");
-                files::php(self, directive, values, reach, scope, has_files, notes);
+                files::php(self, directive, values, reach, scope, rest, notes);
                 false
             }
             "file_server" => {
@@ -556,6 +615,28 @@ impl CaddySiteParts<'_, '_> {
         };
         reach.has_all_paths(scope) && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
     }
+}
+
+/// Returns `true` if the first argument is no matcher.
+pub(super) fn has_no_matcher(directive: &Directive) -> bool {
+    let name = directive.name.as_str();
+    // One argument of `root` is a directory, and that of `rewrite` a target.
+    matches!(name, "log" | "handle_errors" | "import" | "vars" | "map" | "tracing" | "try_files")
+        || (matches!(name, "root" | "rewrite" | "fs") && directive.arguments.len() == 1)
+}
+
+/// First number that no path of the Caddyfile has after [`OWN_PATH`].
+fn first_own(directives: &[Directive]) -> usize {
+    let of_text = |text: &String| {
+        let numbers = text.split(OWN_PATH).skip(1);
+        let numbers = numbers.filter_map(|rest| rest.split(|one: char| !one.is_ascii_digit()).next()?.parse().ok());
+        numbers.max().unwrap_or(0)
+    };
+    let of_one = |directive: &Directive| {
+        let own = directive.arguments.iter().map(of_text).max().unwrap_or(0);
+        own.max(first_own(directive.children()) - 1)
+    };
+    directives.iter().map(of_one).max().unwrap_or(0) + 1
 }
 
 /// Returns `true` if there is a handler after those of `handle`.

@@ -107,7 +107,15 @@ fn guards_stay_closed() {
         "handle /open/* {\n reverse_proxy a:80\n}\nhandle {\n basic_auth {\n  anna $2a$14$x\n }\n reverse_proxy b:80\n}",
         "basic-auth \"*\" \"users.htpasswd\" realm=\"restricted\" when=\"not (path matches '(?i)^/open/')\"\nforward \"http://a:80\" path=\"~(?i)^/open/\"\nforward \"http://b:80\"",
     );
-    check("@x expression `path('/a')`\nrespond @x 403\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
+    check("@x file\nrespond @x 403\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
+    check(
+        "@x expression `path('/1') && method('POST')`\nrespond @x 403\nreverse_proxy a:80",
+        "deny all when=\"path == '/1' and method in ('POST')\"\nforward \"http://a:80\"",
+    );
+    check(
+        "@x `path('/1')`\nrespond @x 403\nreverse_proxy a:80",
+        "deny all when=\"path == '/1'\"\nforward \"http://a:80\"",
+    );
     check("wonder on\nreverse_proxy a:80", "deny all\nforward \"http://a:80\"");
     check("handle /in/* {\n wonder on\n}\nreverse_proxy a:80", "deny all path=\"~(?i)^/in/\"\nforward \"http://a:80\"");
     check(
@@ -210,7 +218,7 @@ fn sites_listen_where_they_are_bound() {
 /// Issue 23: `closed` has lines of `internal`, which have no properties either.
 #[test]
 fn rejections_stay_beside_internal_paths() {
-    let text = "example.com {\n @e expression path('/admin/*')\n respond @e 403\n handle /data/* {\n  rewrite * /a.txt\n  \
+    let text = "example.com {\n @e file\n respond @e 403\n handle /data/* {\n  rewrite * /a.txt\n  \
                 file_server\n }\n file_server\n}";
     let (found, _) = translated(text);
     assert!(found.contains("    deny all\n") && found.contains("internal "), "{found}");
@@ -257,7 +265,7 @@ fn rewritten_paths_are_rejected() {
     let path = "path=\"~(?i)^/a/\"";
     assert_eq!(deny("error /a/* 403"), format!("deny all {path} internal=on"));
     assert_eq!(deny("rewrite /b /a/c\n error /a/* 403"), format!("deny all {path}"));
-    assert_eq!(deny("handle /a/* {\n rewrite /a/b /a/c\n}\n error /a/* 403"), format!("deny all {path}"));
+    assert_eq!(deny("handle /a* {\n rewrite /a/b /a/c\n}\n error /a/* 403"), format!("deny all {path}"));
     for name in ["error", "respond"] {
         assert_eq!(deny(&format!("try_files {{path}} /a/c\n {name} /a/* 404")), format!("deny all {path} status=404"));
     }
@@ -433,4 +441,126 @@ fn files_that_are_written_are_not_missed() {
     let imported = crate::from_caddy(&file).unwrap();
     let said: Vec<&str> = imported.diagnostics.iter().map(|one| one.message.as_str()).collect();
     assert_eq!((said, imported.absent, imported.files.len()), (Vec::new(), Vec::new(), 1));
+}
+
+/// Found by random files: the suffix of a path was dropped.
+#[test]
+fn paths_may_get_longer() {
+    check("rewrite /1/* {path}/2\nreverse_proxy a:80", "rewrite \"/1/*\" \"{path}/2\"\nforward \"http://a:80\"");
+    check("rewrite {uri}\nreverse_proxy a:80", "forward \"http://a:80\"");
+}
+
+/// Found by random files: Caddy joins directives in a row that have one matcher, and tries it once.
+#[test]
+fn directives_in_a_row_share_a_matcher() {
+    check(
+        "rewrite /1/* /2\nrespond /1/* 403\nreverse_proxy a:80",
+        "internal \"/_1/*\"\nrewrite \"/1/*\" \"/_1/2\"\nrespond \"~(?i)^/_1/\" 403\nrespond \"/1/*\" 404\nforward \
+         \"http://a:80\"",
+    );
+    check(
+        "rewrite /1 /2\nbasic_auth /1 {\n anna $2a$14$x\n}\nreverse_proxy a:80",
+        "basic-auth \"~(?i)^/1$\" \"users.htpasswd\" realm=\"restricted\"\nrewrite \"/1\" \"/2\"\nforward \"http://a:80\"",
+    );
+    // Of several rewrites of one matcher, the last counts; of others, the first that matches.
+    check("rewrite /1 /2\nrewrite /1 /3\nreverse_proxy a:80", "rewrite \"/1\" \"/3\"\nforward \"http://a:80\"");
+    check("rewrite * /2\nrewrite /3\nreverse_proxy a:80", "rewrite \"*\" \"/3\"\nforward \"http://a:80\"");
+    check(
+        "rewrite /1/* /2\nrewrite /1/2/* /3\nreverse_proxy a:80",
+        "rewrite \"/1/2/*\" \"/3\"\nrewrite \"/1/*\" \"/2\"\nforward \"http://a:80\"",
+    );
+    let (found, _) = translated("a.de {\n rewrite /1 /2\n uri /1 strip_prefix /3\n file_server\n}");
+    assert!(found.contains("deny all path=\"~(?i)^/1$\""), "{found}");
+}
+
+/// Found by random files: only the first of several rewrites was applied.
+#[test]
+fn rewrites_follow_rewrites() {
+    check(
+        "rewrite /1 /2?a=b\nhandle /2 {\n rewrite * /3\n reverse_proxy a:80\n}\nrespond 404",
+        "internal \"/_1/*\"\nrewrite \"/1\" \"/_1/3?a=b\"\nrewrite \"/1\" \"/2?a=b\"\nrewrite \"/2\" \"/_1/3\"\nforward \
+         \"http://a:80\" path=\"/_1/*\" {\nstrip-prefix \"/_1\"\n}\nrespond \"/2\" 404\nrespond \"*\" 404",
+    );
+    check(
+        "rewrite ?a=b\nhandle /1/* {\n redir * /2{path}\n}\nreverse_proxy a:80",
+        "redirect \"/1/*\" \"/2{path}?a=b\" status=302\nrewrite \"*\" \"{path}?a=b\"\nredirect \"/1/*\" \"/2{path}\" \
+         status=302\nforward \"http://a:80\"",
+    );
+    let deny = |text: &str| {
+        let (found, _) = translated(&format!("a.de {{\n{text}\n file_server\n}}"));
+        found.lines().map(str::trim).filter(|line| line.starts_with("deny")).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(deny("rewrite /1/* /2{path}\nhandle /2/1/1 {\n redir * /3\n}"), "deny all path=\"~(?i)^/1/\"");
+    assert_eq!(deny("rewrite /1/* /2{path}\nuri strip_prefix /2"), "deny all path=\"~(?i)^/1/\"");
+    assert_eq!(deny("rewrite /1/* /2{path}\nuri strip_prefix /3"), "");
+    // A condition on the path would be that of the new one.
+    assert_eq!(deny("@x not path /2/*\nhandle @x {\n rewrite * /2/3\n file_server\n}\nabort"), "");
+}
+
+/// Found by random files: handlers got paths that have another one after `try_files`.
+#[test]
+fn files_are_tried_before_handlers() {
+    let deny = |text: &str| {
+        let (found, _) = translated(&format!("a.de {{\n root * /a\n{text}\n}}"));
+        found.lines().map(str::trim).filter(|line| line.starts_with("deny")).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(deny("try_files {path} /1\nreverse_proxy a:80"), "deny all");
+    assert_eq!(
+        deny("try_files {path} =404\nhandle /2/* {\n reverse_proxy a:80\n}\nfile_server"),
+        "deny all path=\"~(?i)^/2/\""
+    );
+    assert_eq!(deny("try_files {path} /1\nrespond /2/* 403\nfile_server"), "");
+    assert_eq!(
+        deny("try_files {path} {path}.html\nrespond /2.html 403\nfile_server"),
+        "deny all path=#\"~(?i)^/2\\.html$\"#"
+    );
+    assert_eq!(deny("try_files {path} /1\ntry_files {path} /2\nfile_server"), "deny all");
+    assert_eq!(deny("try_files {path}\nreverse_proxy a:80"), "");
+}
+
+/// Found by random files: the front controller of some paths was that of the whole site.
+#[test]
+fn front_controllers_are_of_their_paths() {
+    check(
+        "root * /a\nhandle /1/* {\n php_fastcgi a:1\n file_server\n}\nrespond 404",
+        "internal \"/1/_1/*\"\nfastcgi \"/1/_1/index.php\" \"tcp://a:1\" root=\"/a\" {\nstrip-prefix \"/1/_1\"\n}\nrespond \
+         \"/1/_1/*\" 404\nfastcgi #\"~(?i)^/1/.*\\.php$\"# \"tcp://a:1\" root=\"/a\"\nfiles \"/1/*\" root=\"/a\" {\nindex \
+         \"index.html\" \"index.txt\"\nfallback \"/1/_1/index.php\"\n}\nrespond \"/1/*\" 404\nrespond \"*\" 404",
+    );
+    check("root * /a\nphp_fastcgi a:1", "fastcgi \"*.php\" \"tcp://a:1\" root=\"/a\" {\nfallback \"/index.php\"\n}");
+    check(
+        "root * /a\ntry_files {path} =404\nphp_fastcgi a:1\nfile_server",
+        "root \"/a\"\nindex\nfastcgi \"*.php\" \"tcp://a:1\" {\nindex\n}",
+    );
+}
+
+/// Found by random files: paths of the Caddyfile were those that only rewrites of a translation have.
+#[test]
+fn own_paths_are_of_no_others() {
+    let (found, _) = translated("a.de {\n handle /1/* {\n  rewrite * /2\n  respond a\n }\n respond /_7/* b\n}");
+    assert!(found.contains("internal \"/_8/*\""), "{found}");
+}
+
+/// Found by random files: `root` with another matcher replaced the one before.
+#[test]
+fn roots_of_other_matchers_follow_in_vain() {
+    check("@x not host b.com\nroot * /a\nroot @x /b\nfile_server", "root \"/b\"\nindex \"index.html\" \"index.txt\"");
+}
+
+/// Found by random files: the configuration had an error.
+#[test]
+fn fields_of_the_connection_are_not_changed() {
+    let (found, _) = translated("a.de {\n request_header Host b\n reverse_proxy a:80\n}");
+    assert!(found.contains("deny all\n") && !found.contains("request-header"), "{found}");
+}
+
+/// Found by random files: a directory without an index had the last file of `try_files`, and `hide` was for all requests.
+#[test]
+fn directories_and_hidden_files_are_closed() {
+    check(
+        "root * /a\ntry_files {path} {path}/ /b.html\nfile_server",
+        "root \"/a\"\nrequire-index\nindex \"index.html\" \"index.txt\"\nfallback \"/b.html\"",
+    );
+    let (found, _) = translated("a.de {\n @x query a\n file_server @x {\n  hide b\n }\n}");
+    assert!(found.contains("deny all path=\"~/b(?:/|$)\" status=404 when=\"query.a\""), "{found}");
 }
