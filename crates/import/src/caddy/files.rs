@@ -19,6 +19,8 @@ pub(super) struct CaddyTries {
     pub(super) is_strict: bool,
     /// True if directories are tried, too.
     has_directories: bool,
+    /// True if the script of a directory is tried, too.
+    finds_scripts: bool,
     /// True if directories without an index are tried, too.
     finds_directories: bool,
     /// True if the path is tried with `.html`.
@@ -72,6 +74,8 @@ pub(super) fn try_files(
     let is_directory =
         |tried: &String| matches!(tried.as_str(), "{path}/" | "{path}/index.html" | "{path}/index.php" | "{uri}/");
     scope.tries.has_directories = first.iter().any(is_directory);
+    scope.tries.finds_scripts =
+        first.iter().any(|tried| matches!(tried.as_str(), "{path}/" | "{uri}/" | "{path}/index.php"));
     scope.tries.finds_directories = first.iter().any(|tried| matches!(tried.as_str(), "{path}/" | "{uri}/"));
     for tried in first {
         match tried.as_str() {
@@ -139,8 +143,9 @@ pub(super) fn file_server(
     }
     // A directory that is not tried is a missing file.
     let is_strict = scope.tries.is_strict || scope.tries.fallback.is_some();
-    if is_strict && !scope.tries.has_directories && options.is_empty() {
+    if is_strict && !scope.tries.has_directories {
         index.clear();
+        options.retain(|node| node.name() != "browse");
     }
     options.extend(scope.tries.has_extension.then(|| KdlNode::with("extensions", "html")));
     let has_scripts = site.parts.handlers.iter().any(|node| node.name() == "fastcgi");
@@ -329,9 +334,12 @@ pub(super) fn php(
         front = last.map(|last| format!("/{}", last.trim_start_matches('/')));
         is_rejected |= scope.tries.is_strict;
     }
-    if index.is_none() || (scope.tries.is_strict && !scope.tries.has_directories) {
+    let is_tried = scope.tries.is_strict || scope.tries.fallback.is_some();
+    if index.is_none() || (is_tried && !scope.tries.finds_scripts) {
         options.push(KdlNode::new("index"));
     }
+    // A path after that of a script is no file.
+    options.extend(is_tried.then(|| KdlNode::new("path-info").word("off")));
     let root = root.unwrap_or_else(|| ".".to_owned());
     match &front {
         Some(script) if is_whole => options.push(KdlNode::with("fallback", script)),

@@ -232,9 +232,12 @@ pub(super) fn respond(
     let fallback = scope.fallback();
     let has_fallback = scope.tries.has_extension
         || fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
+    if status >= 400 && scope.tries.fallback.is_some() && !reach.has_all_paths(scope) {
+        notes.left(directive, "it rejects missing paths, too, which `try_files` gives another path");
+    }
     if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
-        let tests = reach.tests_of_rule(scope);
+        let tests = reach.tests_of_rejection(scope);
         let paths = site.parts.protected(&reach.paths);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_tests(with_path(KdlNode::new("deny").word("all"), pattern), &tests);
@@ -245,11 +248,12 @@ pub(super) fn respond(
     // Scripts to which other paths lead, later in Caddy's order, are not rejected. Paths that were rewritten before are.
     if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && scope.paths.is_none() {
         let paths = site.parts.protected(&reach.paths);
+        let tests = reach.tests_of_rejection(scope);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_path(KdlNode::new("deny").word("all"), pattern);
             let node = if status == 403 { node } else { node.word_property("status", status) };
             let node = if scope.is_rewritten { node } else { node.word_property("internal", "on") };
-            with_tests(node, &reach.tests)
+            with_tests(node, &tests)
         }));
         return false;
     }

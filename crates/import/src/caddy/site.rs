@@ -181,6 +181,11 @@ impl Reach {
         self.tests.iter().cloned().chain(earlier.map(|(_, condition)| format!("not ({condition})"))).collect()
     }
 
+    /// The conditions for rejections, and that no redirect has the request, unless that had another path before.
+    pub(super) fn tests_of_rejection(&self, scope: &Scope) -> Vec<String> {
+        if scope.is_rewritten { self.tests_of_rule(scope) } else { self.tests_of_response(scope) }
+    }
+
     /// The conditions for fields of responses, and that no redirect has the request.
     pub(super) fn tests_of_response(&self, scope: &Scope) -> Vec<String> {
         let redirected = scope.redirected.iter().map(|condition| format!("not ({condition})"));
@@ -241,6 +246,15 @@ pub(super) fn translate(
     // The paths of rewrites end as those of other handlers may do.
     let own: Vec<&str> = site.parts.internal.iter().map(|node| node.first_value().trim_end_matches('*')).collect();
     site.parts.handlers.sort_by_key(|node| !own.iter().any(|path| node.pattern().contains(path)));
+    for node in site.parts.handlers.iter_mut().filter(|node| node.name() == "files") {
+        // Options of all files of the site are not those of these.
+        for option in ["browse", "require-index", "fallback", "extensions"] {
+            let has = |nodes: &[KdlNode]| nodes.iter().any(|other| other.name() == option);
+            if has(&site.parts.files) && !has(&node.children) {
+                node.children.push(KdlNode::new(option).word("off"));
+            }
+        }
+    }
     let comment = [vec![context.place.place.to_string()], notes.unwritten()].concat().join("\n");
     site.parts.into_node(&comment)
 }

@@ -530,7 +530,7 @@ fn front_controllers_are_of_their_paths() {
     check("root * /a\nphp_fastcgi a:1", "fastcgi \"*.php\" \"tcp://a:1\" root=\"/a\" {\nfallback \"/index.php\"\n}");
     check(
         "root * /a\ntry_files {path} =404\nphp_fastcgi a:1\nfile_server",
-        "root \"/a\"\nindex\nfastcgi \"*.php\" \"tcp://a:1\" {\nindex\n}",
+        "root \"/a\"\nindex\nfastcgi \"*.php\" \"tcp://a:1\" {\nindex\npath-info off\n}",
     );
 }
 
@@ -563,4 +563,25 @@ fn directories_and_hidden_files_are_closed() {
     );
     let (found, _) = translated("a.de {\n @x query a\n file_server @x {\n  hide b\n }\n}");
     assert!(found.contains("deny all path=\"~/b(?:/|$)\" status=404 when=\"query.a\""), "{found}");
+}
+
+/// Found by random files: files of some requests had `browse` and the fallback of the site.
+#[test]
+fn options_of_files_are_not_those_of_the_site() {
+    let (found, _) = translated("a.de {\n root * /a\n @x query a\n file_server @x\n file_server browse\n}");
+    assert!(found.contains("        browse off\n") && found.contains("    browse\n"), "{found}");
+    check("root * /a\ntry_files {path} /b\nfile_server browse", "root \"/a\"\nindex\nfallback \"/b\"");
+}
+
+/// Found by random files: a rejection that comes after a redirect had its requests.
+#[test]
+fn redirects_come_before_rejections() {
+    let deny = |text: &str| {
+        let (found, _) = translated(&format!("a.de {{\n{text}\n file_server\n}}"));
+        found.lines().map(str::trim).filter(|line| line.starts_with("deny")).collect::<Vec<_>>().join("|")
+    };
+    let text = "redir /1/2 /3\n error /1/* 403";
+    assert_eq!(deny(text), "deny all path=\"~(?i)^/1/\" internal=on when=\"not (path == '/1/2')\"");
+    // A rewrite may lead to the path of the redirect.
+    assert_eq!(deny(&format!("{text}\n rewrite /4 /1/2")), "deny all path=\"~(?i)^/1/\"");
 }
