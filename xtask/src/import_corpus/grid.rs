@@ -28,6 +28,13 @@ pub(super) struct CorpusRequest {
     is_cached: bool,
 }
 
+impl CorpusRequest {
+    /// Returns `true` for the plain request for a path at the host of another request.
+    fn is_plain_for(&self, other: &Self, path: &str) -> bool {
+        (self.port, self.method, &self.host, self.field) == (other.port, "GET", &other.host, None) && self.path == path
+    }
+}
+
 /// A response, without what may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CorpusAnswer {
@@ -462,6 +469,12 @@ pub(super) fn compare(
         let is_of_application = is_of_application(request, expected, found);
         let is_denied_by_stub = found.body.contains("DENIED");
         let is_file_of_other = expected.body.contains("FILE ") || expected.body.contains("STUB ");
+        if is_left_to_fallback(request, expected, found, &|path| {
+            let at = requests.iter().position(|other| other.is_plain_for(request, path))?;
+            Some((&all_expected[at], &all_found[at]))
+        }) {
+            continue;
+        }
         if rejects
             && (200..300).contains(&found.status)
             && (has_content || found.status == 200)
@@ -476,11 +489,7 @@ pub(super) fn compare(
             continue;
         }
         // The plain request for another path of the same site.
-        let get_of = |path: &str| {
-            requests.iter().position(|other| {
-                (other.port, other.method, &other.host, other.field) == (*port, "GET", host, None) && other.path == path
-            })
-        };
+        let get_of = |path: &str| requests.iter().position(|other| other.is_plain_for(request, path));
         let slashed = format!("{path}/");
         // The application gets a directory's path at once, without a redirect to the path with a slash.
         let of_directory = || {
@@ -579,6 +588,32 @@ fn is_of_application(request: &CorpusRequest, expected: &CorpusAnswer, found: &C
     let is_of_rules = is_of_method && request.path.ends_with("/empty/") && (300..400).contains(&found.status);
     let is_of_stub = is_of_rules || found.body.contains("STUB ") || (request.method == "HEAD" && found.status == 200);
     is_of_stub && (is_of_method || is_of_directory)
+}
+
+/// Directories of the grid without `index.html`, each with a file.
+const WITHOUT_INDEX: [(&str, &str); 3] = [("/admin/", "d.txt"), ("/config/", "config.php"), ("/uploads/", "e.php")];
+
+/// Returns `true` if a front controller answers for a path below a file, or for a directory without an index. Both servers
+/// must have it for missing paths. Deliberate, and documented.
+fn is_left_to_fallback<'a>(
+    request: &CorpusRequest,
+    expected: &CorpusAnswer,
+    found: &CorpusAnswer,
+    of_path: &dyn Fn(&str) -> Option<(&'a CorpusAnswer, &'a CorpusAnswer)>,
+) -> bool {
+    let path = request.path.as_str();
+    let has_file = |path: &str| of_path(path).is_some_and(|(expected, _)| (200..300).contains(&expected.status));
+    let is_directory =
+        |(directory, file): &(&str, &str)| path.ends_with(directory) && has_file(&format!("{path}{file}"));
+    let is_meant = match expected.status {
+        404 => path.match_indices('/').skip(1).any(|(end, _)| has_file(&path[..end])),
+        403 => WITHOUT_INDEX.iter().any(is_directory),
+        _ => false,
+    };
+    let is_same = |one: &CorpusAnswer, other: &CorpusAnswer| one.body == other.body || is_same_script(one, other);
+    let is_fallback =
+        |(expected, other): (&CorpusAnswer, &CorpusAnswer)| is_same(expected, other) && is_same(found, other);
+    request.kind == Original::Apache && is_meant && of_path("/missing").is_some_and(is_fallback)
 }
 
 fn difference(request: &CorpusRequest, expected: &CorpusAnswer, found: &CorpusAnswer) -> Option<String> {

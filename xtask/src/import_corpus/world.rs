@@ -134,7 +134,7 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
         applications::scripts(&all, &roots.difference(&files).cloned().collect())?;
         programs::write(&all, &files)?;
     }
-    if kind == Original::Apache && runs_scripts(file, &text) {
+    if kind == Original::Apache {
         // PHP may run inside Apache, which here asks PHP-FPM.
         fs::create_dir_all("/run/php")?;
         stub::listen_at(Path::new(PHP_SOCKET))?;
@@ -150,11 +150,6 @@ pub(super) fn prepare(file: &Path, options: &CorpusOptions) -> Result<World, Box
     // Servers run as other users, and the logs of this machine are another's.
     run("chmod", &["-R", "a+rwX", "/var/log"])?;
     Ok(World { kind, main, text: all, caddy, nginx, tailcoat: options.tailcoat.clone(), stubs })
-}
-
-/// Returns `true` if PHP runs inside Apache, as it does for all directories of hosting, or if the configuration names it.
-fn runs_scripts(file: &Path, text: &str) -> bool {
-    is_of_directory(file) || text.lines().any(|line| line.contains(".php") && !line.contains("expr="))
 }
 
 fn is_of_directory(file: &Path) -> bool {
@@ -294,7 +289,7 @@ fn place(file: &Path, text: &str, kind: Original) -> Result<(PathBuf, String), B
             fs::create_dir_all("/srv/none")?;
             let common =
                 format!("ServerRoot /etc/apache2\n{load}{main}{files}ScriptSock /run/cgid\nDocumentRoot /srv/none\n");
-            let runs_scripts = runs_scripts(file, text) && !text.contains("fcgi://");
+            let runs_scripts = !text.contains("fcgi://");
             let php = format!(
                 "<FilesMatch \\.php$>\nSetHandler \"proxy:unix:{PHP_SOCKET}|fcgi://localhost\"\n</FilesMatch>\n"
             );

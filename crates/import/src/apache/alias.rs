@@ -1,8 +1,10 @@
 //! `Alias` and `ScriptAlias`: directories, files and programs at other paths than those on the disk. Programs of
 //! `AddHandler cgi-script`, too.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use super::directory_index::names_of;
 use super::host::is;
 use super::proxy;
 use super::section::{self, ApacheSection, Mount};
@@ -53,12 +55,12 @@ pub(super) struct AliasContext<'a> {
 
 impl<'a> AliasContext<'a> {
     /// Names of index files below an alias.
-    pub(super) fn indexes_of(&self, mount: &Mount) -> &'a [String] {
+    pub(super) fn indexes_of(&self, mount: &Mount) -> Cow<'a, [String]> {
         let own = ForeignPattern::Prefix(format!("{}/", mount.prefix));
         let is_own =
             |section: &&ApacheSection<'a>| section.patterns.as_deref().is_ok_and(|patterns| patterns.contains(&own));
-        let mut of_mount = self.sections.iter().filter(is_own).flat_map(|section| section.block);
-        of_mount.rfind(|child| is(child, "directoryindex")).map_or(self.indexes, |child| &child.arguments)
+        let of_mount = self.sections.iter().filter(is_own).rev().find_map(|section| names_of(section.block));
+        of_mount.map_or(Cow::Borrowed(self.indexes), Cow::Owned)
     }
 
     /// The path of a file that is below another directory of the site.
@@ -85,7 +87,7 @@ impl<'a> AliasContext<'a> {
             parts.redirects.push(KdlNode::with("rewrite", path).text(&file.prefix));
         }
         let mut lines = vec![KdlNode::with("strip-prefix", &mount.prefix)];
-        if !is_script && (names != ["index.html"] || self.indexes != ["index.html"]) {
+        if !is_script && (*names != ["index.html"] || self.indexes != ["index.html"]) {
             lines.push(KdlNode::new("index").texts(names.iter()));
         }
         let node = KdlNode::with(if is_script { "cgi" } else { "files" }, &pattern).property("root", &mount.directory);
@@ -164,10 +166,10 @@ impl<'a> AliasContext<'a> {
                     format!(r"~^{path}/.*\.(?:{})$", ends.join("|"))
                 }
             };
-            let names = self.indexes_of(mount).iter();
+            let names = self.indexes_of(mount);
             let is_program =
                 |name: &&String| ends.is_empty() || name.rsplit_once('.').is_some_and(|(_, end)| ends.contains(&end));
-            let names: Vec<&String> = names.filter(is_program).collect();
+            let names: Vec<&String> = names.iter().filter(is_program).collect();
             let mut lines = Vec::new();
             if !mount.prefix.is_empty() {
                 lines.push(KdlNode::with("strip-prefix", &mount.prefix));
@@ -193,7 +195,7 @@ impl<'a> AliasContext<'a> {
             return proxy::handler(directive, patterns, place, parts, notes);
         };
         let from = parts.handlers.len();
-        proxy::handler(directive, patterns, (&mount.directory, self.indexes_of(mount), None), parts, notes);
+        proxy::handler(directive, patterns, (&mount.directory, &self.indexes_of(mount), None), parts, notes);
         let pattern = format!("{}/*", mount.prefix);
         let is_files = |node: &KdlNode| node.name() == "files" && node.is_for(&pattern);
         let at = parts.handlers.iter().position(is_files).map_or(from, |at| at + 1);
@@ -235,7 +237,7 @@ impl<'a> AliasContext<'a> {
             let node = KdlNode::with("fastcgi", format!(r"~^{}/.*\.php$", regex::escape(&mount.prefix)));
             let node = node.text(&upstream).property("root", &mount.directory);
             let lines = vec![KdlNode::with("strip-prefix", &mount.prefix)];
-            let lines = lines.into_iter().chain(proxy::script_index(self.indexes_of(mount))).collect();
+            let lines = lines.into_iter().chain(proxy::script_index(&self.indexes_of(mount))).collect();
             // The files come first, and a missing script last. Programs have all other files of their directory.
             let is_program = parts.handlers[at].name() == "cgi";
             parts.handlers.insert(if is_program { at } else { at + 1 }, node.block(lines));

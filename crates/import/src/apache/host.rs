@@ -8,10 +8,10 @@ use super::known::{is_known, is_needless};
 use super::options::{error_page, options};
 use super::overrides::Overrides;
 use super::proxy::{self, ProxyOptions};
-use super::redirects::redirect;
+use super::redirects::{self, redirect};
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, alias, conditional, environment, fields, rewrite_aliases};
+use super::{access, alias, conditional, directory_index, environment, fields, rewrite_aliases};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -330,7 +330,7 @@ impl<'a> HostSource<'a> {
         // Rules of a directory replace those of the directories around it.
         let rewrites = |section: &&ApacheSection<'_>| section.block.iter().any(|child| is(child, "rewriteengine"));
         let inner: Vec<String> = sections.iter().filter(rewrites).flat_map(ApacheSection::bases).cloned().collect();
-        let indexes = self.indexes(sections);
+        let indexes = directory_index::of_site(&self.blocks, sections, self.directory.is_some());
         let index = indexes.first().map_or("index.html", String::as_str);
         let mut all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
         let inner_replace = !all.any(|child| is(child, "rewriteoptions"));
@@ -381,12 +381,19 @@ impl<'a> HostSource<'a> {
             sections.iter().filter(of_root).flat_map(|section| section.block).chain(blocks().rev().flatten());
         let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
         let resource = resource.next();
+        let resource = resource.filter(|directive| !redirects::leads_on(directive, parts, notes));
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
-        Self::fallbacks(sections, parts);
+        if resource.is_some() && indexes.is_empty() {
+            parts.set_file_option(KdlNode::new("require-index"));
+        }
+        Self::fallbacks(sections, parts, notes);
         if takes_directories && keeps_base {
             parts.handlers.push(KdlNode::with("files", "/").block(vec![KdlNode::new("index").texts(&indexes)]));
         }
-        parts.handlers.extend(index_of_others(&indexes, parts));
+        parts.handlers.extend(directory_index::of_others(&indexes, parts));
+        let nodes = directory_index::of_sections(&indexes, sections, mounts, parts, notes);
+        parts.handlers.extend(nodes);
+        directory_index::reject_forbidden_rules(sections, &self.blocks, parts, notes);
         let indexes = if takes_directories { Vec::new() } else { indexes };
         let is_forwarded = parts.last.is_some() || self.all("proxypass").any(|pass| pass.first() == "/");
         let context = AliasContext { mounts, sections, indexes: &indexes, is_forwarded };
@@ -508,6 +515,7 @@ impl<'a> HostSource<'a> {
             fields::keep_expires_of_files(parts);
         }
         access::keep_names(parts);
+        directory_index::drop_listings(sections, parts, notes);
         // A redirect to the path without its slash would lead there and back.
         if parts.redirects.iter().any(|node| node.name() == "redirect" && node.has_property("missing")) {
             parts.set_file_option(KdlNode::new("require-index"));
@@ -540,28 +548,8 @@ impl<'a> HostSource<'a> {
         named.next().or_else(|| {
             // A rule for scripts, or scripts beside the file.
             let has_rule = own().any(|child| is(child, "rewriterule") && is_script(child.first()));
-            let entries = || std::fs::read_dir(self.directory.map(Path::new)?).ok();
-            let mut entries = entries().into_iter().flatten().take(1000).flatten().map(|entry| entry.path());
-            place.filter(|_| has_rule || entries.any(|path| path.extension().is_some_and(|name| name == "php")))
+            place.filter(|_| has_rule || has_scripts_below(Path::new(&self.root())))
         })
-    }
-
-    /// Names of index files.
-    fn indexes(&self, sections: &[ApacheSection<'_>]) -> Vec<String> {
-        let of_sections = sections.iter().filter(|section| {
-            section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all))
-        });
-        let mut all = of_sections.flat_map(|section| section.block).filter(|child| is(child, "directoryindex"));
-        let found = all.next_back().or(self.last("directoryindex"));
-        let names = found.map_or_else(Vec::new, |directive| directive.arguments.clone());
-        let names: Vec<String> =
-            names.into_iter().filter(|name| !name.starts_with('/') && name != "disabled").collect();
-        match (names.is_empty(), self.directory) {
-            (false, _) => names,
-            // Packages of PHP add its index.
-            (true, Some(_)) => vec!["index.html".to_owned(), "index.php".to_owned()],
-            (true, None) => vec!["index.html".to_owned()],
-        }
     }
 
     /// Aliases with two arguments, in the order in which Apache tries them.
@@ -585,11 +573,12 @@ impl<'a> HostSource<'a> {
     }
 
     /// `FallbackResource` of directories below the root.
-    fn fallbacks(sections: &[ApacheSection<'_>], parts: &mut SiteParts) {
+    fn fallbacks(sections: &[ApacheSection<'_>], parts: &mut SiteParts, notes: &mut Notes) {
         for section in sections {
             let Some(base) = section.base.as_deref().filter(|base| !base.is_empty()) else { continue };
             let own = section.block.iter().rfind(|child| is(child, "fallbackresource"));
-            if let Some(own) = own.filter(|own| own.first().starts_with('/')) {
+            let is_path = |own: &&Directive| own.first().starts_with('/');
+            if let Some(own) = own.filter(is_path).filter(|own| !redirects::leads_on(own, parts, notes)) {
                 // Missing scripts have a handler, so they do not lead there.
                 let node = KdlNode::with("rewrite", format!("{base}/*")).text(own.first());
                 let node = node.property("when", r"not path matches '\.php(/|$)'");
@@ -733,18 +722,21 @@ impl<'a> HostSource<'a> {
     }
 }
 
-/// Handler for the index of directories below the root whose first index files are forbidden: then others count.
-fn index_of_others(names: &[String], parts: &SiteParts) -> Option<KdlNode> {
-    let is_forbidden = |name: &&String| {
-        parts.handlers.iter().filter(|node| node.children.iter().any(|child| child.name() == "forbidden")).any(|node| {
-            let expression =
-                node.first_value().strip_prefix('~').map(|text| ForeignPattern::Expression(text.to_owned()));
-            expression.is_some_and(|expression| expression.fits(&format!("/x/{name}")))
-        })
-    };
-    let others: Vec<String> = names.iter().filter(|name| !is_forbidden(name)).cloned().collect();
-    let is_some = !others.is_empty() && others.len() < names.len();
-    is_some.then(|| KdlNode::with("files", "~^/.+/$").block(vec![KdlNode::new("index").texts(&others)]))
+/// Returns `true` if a directory has PHP scripts, as far as that can be seen with little effort.
+fn has_scripts_below(directory: &Path) -> bool {
+    const ENTRIES_MAX: usize = 5000;
+    let (mut waiting, mut left) = (vec![directory.to_owned()], ENTRIES_MAX);
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if left == 0 || path.extension().is_some_and(|name| name == "php") {
+                return left > 0;
+            }
+            left -= 1;
+            waiting.extend(entry.file_type().is_ok_and(|kind| kind.is_dir()).then_some(path));
+        }
+    }
+    false
 }
 
 pub(super) fn is_of_files(directive: &Directive) -> bool {

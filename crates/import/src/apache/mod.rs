@@ -10,6 +10,7 @@ mod access;
 mod access_tests;
 mod alias;
 mod conditional;
+mod directory_index;
 mod environment;
 mod expression;
 mod fields;

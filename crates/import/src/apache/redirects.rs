@@ -76,3 +76,66 @@ pub(super) fn redirect(directive: &Directive, paths: &[ForeignPattern], parts: &
         parts.redirects.push(node.word_property("status", status));
     }
 }
+
+/// Returns `true` if the path of a `FallbackResource` is rewritten or rejected once more, and notes that.
+pub(super) fn leads_on(directive: &Directive, parts: &SiteParts, notes: &mut Notes) -> bool {
+    let path = directive.first();
+    let nodes = parts.redirects.iter().filter(|node| !node.has_property("missing")).chain(&parts.rejections);
+    let fits = |node: &KdlNode| match node.pattern() {
+        // Requests for other paths have gone there before.
+        "*" | "all" => false,
+        pattern => fits(pattern, path),
+    };
+    let leads = nodes.into_iter().any(fits);
+    if leads {
+        notes.left(directive, "missing paths get 404, because another rule is for the path to which it leads");
+    }
+    leads
+}
+
+/// Returns `true` if a pattern of ours fits a path.
+fn fits(pattern: &str, path: &str) -> bool {
+    match (pattern.strip_prefix('~'), pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
+        (Some(expression), ..) => ForeignPattern::Expression(expression.to_owned()).fits(path),
+        (_, Some(prefix), _) => path.starts_with(prefix),
+        (_, _, Some(suffix)) => path.ends_with(suffix),
+        _ => pattern == path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apache::directory_index::tests::lines;
+
+    /// Issue 23: a path to which missing ones lead is subject to other rules, too.
+    #[test]
+    fn fallbacks_are_not_rewritten() {
+        let rules = |directory: &str, rule: &str| {
+            lines(&format!(
+                "<Directory /nowhere>\nRewriteEngine On\nRewriteRule {rule}\n</Directory>\n<Directory {directory}>\n\
+                 FallbackResource /a/b.txt\n</Directory>"
+            ))
+        };
+        for (directory, line) in
+            [("/nowhere", "fallback \"/a/b.txt\""), ("/nowhere/a", "rewrite \"/a/*\" \"/a/b.txt\"")]
+        {
+            let (text, remarks) = rules(directory, "^c$ /d [L]");
+            assert!(text.contains(line) && remarks.is_empty(), "{text} {remarks:?}");
+            let (text, remarks) = rules(directory, "\\.txt$ /d [L]");
+            assert!(!text.contains(line) && remarks[0].contains("missing paths get 404"), "{text} {remarks:?}");
+        }
+    }
+
+    /// Issue 23: groups that an expression lacks made the translation invalid.
+    #[test]
+    fn groups_that_are_absent_are_empty() {
+        let target = |rule: &str| {
+            let (text, _) = lines(&format!("RewriteEngine On\nRewriteRule {rule} [L]"));
+            text.lines().find(|line| line.starts_with("rewrite")).map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!(target("^/a /b/$1"), "rewrite \"~^/a\" \"/b/\"");
+        assert_eq!(target("^/a(.*) /b/$1$2"), "rewrite \"~^/a(.*)\" \"/b/{1}\"");
+        assert_eq!(target("!^/a /b/$1"), "rewrite \"*\" \"/b/\" when=\"not path matches '^/a'\"");
+        assert_eq!(target("^ /b/$1"), "rewrite \"*\" \"/b/\"");
+    }
+}

@@ -96,15 +96,8 @@ pub(super) fn translate(
                 let own = std::mem::take(&mut conditions);
                 let taken = std::mem::take(&mut state);
                 let later = &block[index + 1..];
-                let mut rule = RewriteRule { directive, scope, base: base.as_deref(), state: taken, later };
-                if rule.base != scope.base && rejects(directive) {
-                    // `RewriteBase` is for targets: the rule is for the directory's own paths.
-                    rule.base = scope.base;
-                    if let Err(why) = rule.translate(&own, parts, &mut found, notes) {
-                        rule.close(why, parts, notes);
-                    }
-                    rule.base = base.as_deref();
-                }
+                let target_base = base.as_deref();
+                let mut rule = RewriteRule { directive, scope, target_base, state: taken, later };
                 // A block around may have turned the rules on, or not: then those that reject hold.
                 if engine.is_none() && !rule.is_rejection() {
                     notes.left(directive, "there is no `RewriteEngine on` beside it");
@@ -145,7 +138,8 @@ pub(super) struct RewriteState {
 pub(super) struct RewriteRule<'a> {
     directive: &'a Directive,
     pub(super) scope: &'a RewriteScope<'a>,
-    base: Option<&'a str>,
+    /// Prefix of relative targets: the directory, unless `RewriteBase` says otherwise.
+    target_base: Option<&'a str>,
     pub(super) state: RewriteState,
     /// Directives after it.
     later: &'a [Directive],
@@ -157,7 +151,7 @@ impl RewriteRule<'_> {
     }
 
     pub(super) fn is_of_host(&self) -> bool {
-        self.base.is_none()
+        self.scope.base.is_none()
     }
 
     pub(super) fn target_text(&self) -> &str {
@@ -216,7 +210,7 @@ impl RewriteRule<'_> {
                 | "^/.*$"
                 | "/(.*)"
                 | "/(.*)$"
-        ) && self.base.is_none_or(str::is_empty)
+        ) && self.scope.base.is_none_or(str::is_empty)
         {
             return Ok(ForeignPattern::Prefix("/".to_owned()));
         }
@@ -232,7 +226,7 @@ impl RewriteRule<'_> {
         // The start, or a slash: the path of a directory has a slash before it here.
         let at_names = ["(^|/)", "(?:^|/)", "(/|^)"].iter().find_map(|start| text.strip_prefix(start));
         let has_inner_start = text.replace("[^", "").replace("\\^", "").trim_start_matches('^').contains('^');
-        let text = match (self.base, text.strip_prefix('^')) {
+        let text = match (self.scope.base, text.strip_prefix('^')) {
             (None, _) => text.to_owned(),
             (Some(base), _) if at_names.is_some_and(|rest| !rest.contains('^') || rest.contains("[^")) => {
                 format!("^{}(?:/.*)?(/){}", regex::escape(base), at_names.unwrap_or_default())
@@ -249,7 +243,7 @@ impl RewriteRule<'_> {
                 format!("^{}/(?:{})", regex::escape(base), text.replace("|^", "|").trim_start_matches('^'))
             }
         };
-        let base = self.base.map_or_else(String::new, |base| format!("^{}/", regex::escape(base)));
+        let base = self.scope.base.map_or_else(String::new, |base| format!("^{}/", regex::escape(base)));
         let text = match flags.iter().any(|flag| flag == "NC") {
             // The path of the directory itself is in its own letter case.
             true if base.len() > "^/".len() && text.starts_with(&base) => format!("{base}(?i){}", &text[base.len()..]),
@@ -365,7 +359,7 @@ impl RewriteRule<'_> {
                 continue;
             }
             let conditions = conditions_of(tests, &pattern);
-            let is_exact = self.base.is_none()
+            let is_exact = self.scope.base.is_none()
                 || (self.directive.first().starts_with('^') && !crate::pattern::has_branches(self.directive.first()));
             if *tests == Tests::default() && is_exact && conditions.len() == 1 && !self.state.is_chained {
                 self.state.exempt.push(format!("not {}", conditions[0]));
@@ -445,7 +439,7 @@ impl RewriteRule<'_> {
         let inner = self.directive.first().strip_prefix("^(")?.trim_end_matches('$').strip_suffix(".*)")?;
         let place = target.strip_suffix("$1")?;
         let is_own = format!("{place}{inner}") == format!("{}/", self.scope.root.trim_end_matches('/'));
-        (is_own && self.base.is_none()).then(|| format!("^{}(.*)$", regex::escape(inner)))
+        (is_own && self.scope.base.is_none()).then(|| format!("^{}(.*)$", regex::escape(inner)))
     }
 
     /// Returns `true` if a later rule leads all missing paths, and all directories, to the same script.
@@ -500,7 +494,7 @@ impl RewriteRule<'_> {
         if has("P") {
             return self.forward(tests, target, &pattern, parts, found, notes);
         }
-        let absolute = match (is_url || target.starts_with('/'), self.base) {
+        let absolute = match (is_url || target.starts_with('/'), self.target_base) {
             (true, _) => target.to_owned(),
             // The path begins with a slash.
             (false, _) if target.starts_with("%{REQUEST_URI}") => target.to_owned(),
@@ -509,7 +503,8 @@ impl RewriteRule<'_> {
             (false, None) => format!("/{target}"),
         };
         // A group of all paths lacks the slash at their beginning.
-        let lacks_slash = self.base == Some("") || (self.base.is_none() && self.directive.first().contains('/'));
+        let lacks_slash =
+            self.scope.base == Some("") || (self.scope.base.is_none() && self.directive.first().contains('/'));
         if pattern.is_all() && lacks_slash && absolute.contains("$1") && !absolute.contains("/$1") {
             pattern = ForeignPattern::Expression("^/(.*)$".to_owned());
         }
@@ -558,7 +553,7 @@ impl RewriteRule<'_> {
             && (self.scope.has_scripts || !script.ends_with(".php"))
         {
             found.takes_directories = takes_directories;
-            found.keeps_base = self.base == Some("") && ALL_BELOW.contains(&self.directive.first());
+            found.keeps_base = self.scope.base == Some("") && ALL_BELOW.contains(&self.directive.first());
             // Rules for missing paths that stand before go first.
             if parts.redirects.iter().any(|node| node.has_property("missing")) {
                 parts.redirects.push(KdlNode::with("rewrite", "*").text(script).word_property("missing", "on"));
@@ -571,7 +566,8 @@ impl RewriteRule<'_> {
             found.takes_directories |= takes_directories;
         }
         let is_plain = tests.conditions().is_empty() && tests.paths.is_empty() && tests.excluded.is_empty();
-        if let Some(base) = self.base.filter(|base| !base.is_empty() && takes_directories && is_missing && is_plain)
+        if let Some(base) =
+            self.scope.base.filter(|base| !base.is_empty() && takes_directories && is_missing && is_plain)
             && ALL.contains(&self.directive.first())
             && !is_redirect
             && !text.contains(['{', '?'])
@@ -587,7 +583,7 @@ impl RewriteRule<'_> {
         // A path after the script stays.
         let is_excluded = tests.excluded.iter().any(|excluded| is_of_script(excluded, &text));
         if !is_excluded
-            && self.base == Some("")
+            && self.scope.base == Some("")
             && pattern.is_all()
             && !is_redirect
             && !is_missing
@@ -718,6 +714,9 @@ impl RewriteRule<'_> {
     /// The target with our placeholders.
     fn target(&self, text: &str, tests: &Tests, pattern: &ForeignPattern) -> Result<String, String> {
         let source = self.directive.first();
+        // A group that the expression lacks is empty, and an expression that must not match has none.
+        let groups = regex::Regex::new(source).map_or(1, |source| source.captures_len());
+        let groups = if source.starts_with('!') { 1 } else { groups };
         let mut result = String::new();
         let mut rest = text;
         while let Some(start) = rest.find(['$', '%', '\\']) {
@@ -740,12 +739,15 @@ impl RewriteRule<'_> {
                 continue;
             };
             rest = &rest[1..];
+            if sign == b'$' && group > 0 && group as usize >= groups {
+                continue;
+            }
             if sign == b'%' {
                 let value = tests.groups.get(group as usize);
                 result.push_str(value.ok_or("a group of a condition is unknown")?);
             } else if pattern.is_all() {
                 // The group is the whole path, with or without the slash.
-                let has_slash = self.base.is_none() && !source.contains('/');
+                let has_slash = self.scope.base.is_none() && !source.contains('/');
                 if result.ends_with('/') && !has_slash {
                     result.pop();
                 }
