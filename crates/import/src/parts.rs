@@ -88,7 +88,8 @@ impl SiteParts {
             }
         }
         let has_root = self.files.iter().any(|node| node.name() == "root");
-        if !has_root && self.handlers.is_empty() && self.redirects.is_empty() && self.last.is_none() {
+        let redirects = self.redirects.iter().any(|node| node.name() == "redirect");
+        if !has_root && self.handlers.is_empty() && !redirects && self.last.is_none() {
             // A site must have something to serve.
             self.handlers.push(KdlNode::with("respond", "*").word(404));
         }

@@ -24,9 +24,9 @@ pub(super) struct CaddyTries {
     /// True if directories without an index are tried, too.
     finds_directories: bool,
     /// True if the path is tried with `.html`.
-    pub(super) has_extension: bool,
+    has_extension: bool,
     /// True if requests may have got another path.
-    is_used: bool,
+    pub(super) is_used: bool,
 }
 
 /// Front controller of `php_fastcgi`, and its requests.
@@ -35,6 +35,8 @@ pub(super) struct CaddyFront {
     reach: Reach,
     /// Path of the script, below the prefix that was removed.
     path: String,
+    /// Script of a directory.
+    index: Option<String>,
 }
 
 /// Reason why a handler after `try_files` may get other requests than Caddy's does: here, files are looked for after handlers.
@@ -153,10 +155,10 @@ pub(super) fn file_server(
         // A directory exists, with an index or without.
         options.push(KdlNode::new("require-index"));
     }
-    let index = KdlNode::new("index").texts(index.iter());
-    if options.iter().all(|node| node.name() != "index") {
-        options.push(index);
+    if let Some(front) = scope.front.as_ref().filter(|front| front.reach == *reach) {
+        index.splice(0..0, front.index.clone());
     }
+    options.push(KdlNode::new("index").texts(&index));
     let roots = if root.is_some() { &[] } else { scope.roots.as_slice() };
     let mut root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
     for (paths, other) in roots {
@@ -178,10 +180,11 @@ pub(super) fn file_server(
     }
     let front = scope.front.as_ref();
     let own_front = front.filter(|front| front.reach == *reach).map(|front| &front.path);
-    if let Some(CaddyFront { reach, path }) = front.filter(|_| own_front.is_none()) {
+    if let Some(CaddyFront { reach, path, index: script }) = front.filter(|_| own_front.is_none()) {
         let strip = (!scope.prefix.is_empty()).then(|| KdlNode::with("strip-prefix", &scope.prefix));
-        let options: Vec<KdlNode> =
-            options.iter().cloned().chain([KdlNode::with("fallback", path)]).chain(strip).collect();
+        let index = KdlNode::new("index").texts(script.iter().chain(&index));
+        let others = options.iter().filter(|node| node.name() != "index").cloned();
+        let options: Vec<KdlNode> = others.chain([index, KdlNode::with("fallback", path)]).chain(strip).collect();
         for pattern in patterns(&reach.paths) {
             let files = KdlNode::with("files", &pattern).property("root", &root).block(options.clone());
             site.parts.handlers.push(with_tests(files, &reach.tests));
@@ -335,7 +338,9 @@ pub(super) fn php(
         is_rejected |= scope.tries.is_strict;
     }
     let is_tried = scope.tries.is_strict || scope.tries.fallback.is_some();
-    if index.is_none() || (is_tried && !scope.tries.finds_scripts) {
+    // The index would be that of all directories.
+    if index.is_none() || !is_whole || (is_tried && !scope.tries.finds_scripts) {
+        options.retain(|node| node.name() != "index");
         options.push(KdlNode::new("index"));
     }
     // A path after that of a script is no file.
@@ -353,7 +358,7 @@ pub(super) fn php(
                     site.parts.handlers.push(node.block(script_options));
                     site.parts.handlers.push(KdlNode::with("respond", format!("{own}/*")).word(404));
                     let path = format!("{}{script}", own.strip_prefix(&scope.prefix).unwrap_or(&own));
-                    scope.front = Some(CaddyFront { reach: reach.clone(), path });
+                    scope.front = Some(CaddyFront { reach: reach.clone(), path, index: index.clone() });
                 }
                 None => {
                     let why = "its front controller needs a `file_server`, and paths below one or all";

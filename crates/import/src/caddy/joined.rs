@@ -82,7 +82,8 @@ fn group_of(directive: &Directive, all: &[&Directive]) -> &'static str {
     };
     let own = group(directive);
     let count = all.iter().filter(|other| !own.is_empty() && group(other) == own).count();
-    if count > 1 { own } else { "" }
+    // A rewrite is in a group of its own: its requests need not match again what follows.
+    if count > 1 || own == "rewrite" { own } else { "" }
 }
 
 /// Returns `true` if requests may have another path after a directive.

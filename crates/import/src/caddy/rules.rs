@@ -230,10 +230,14 @@ pub(super) fn respond(
     let is_conditional = reach.tests != scope.tests;
     // The file that `try_files` shows in place of a missing one.
     let fallback = scope.fallback();
-    let has_fallback = scope.tries.has_extension
+    let has_fallback = (scope.tries.is_used && !reach.has_all_paths(scope))
         || fallback.is_some_and(|fallback| reach.paths.iter().any(|path| path.fits(&fallback)));
     if status >= 400 && scope.tries.fallback.is_some() && !reach.has_all_paths(scope) {
         notes.left(directive, "it rejects missing paths, too, which `try_files` gives another path");
+    }
+    let is_guard = is_conditional || has_fallback || (directive.name == "error" && scope.paths.is_none());
+    if is_guard && status >= 400 && scope.leaves(reach) {
+        notes.left(directive, "it holds for paths before a rewrite, too");
     }
     if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
@@ -428,6 +432,9 @@ pub(super) fn add_auth(
         return site.parts.close(directive, &reach.paths, why, notes);
     }
     site.auths.extend(patterns.iter().map(|path| (kind, path.clone(), key.to_owned())));
+    if scope.leaves(reach) {
+        notes.left(directive, "it holds for paths before a rewrite, too");
+    }
     let tests = reach.tests_of_rule(scope);
     let paths = site.parts.protected(&reach.paths);
     site.parts.guards.extend(for_each(&paths, |pattern| with_tests(make(pattern), &tests)));

@@ -100,6 +100,14 @@ pub(super) struct CaddyRewrite {
 }
 
 impl Scope {
+    /// Returns `true` if requests of a guard may have another path after a rewrite, for which it is not.
+    pub(super) fn leaves(&self, reach: &Reach) -> bool {
+        let covers = |to: &ForeignPattern| reach.paths.iter().any(|path| path.covers(to));
+        let is_restricted = !reach.has_all_paths(self) || reach.tests.iter().any(|test| tests_path(test));
+        let mut rewrites = self.rewrites.iter().filter(|rewrite| reach.meets_any(&rewrite.from));
+        is_restricted && rewrites.any(|rewrite| reach.paths.is_empty() || !rewrite.to.iter().all(covers))
+    }
+
     /// Returns `true` if a condition of the block depends on the path.
     pub(super) fn tests_path(&self) -> bool {
         self.tests.iter().any(|test| tests_path(test))

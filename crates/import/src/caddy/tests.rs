@@ -454,9 +454,13 @@ fn paths_may_get_longer() {
 #[test]
 fn directives_in_a_row_share_a_matcher() {
     check(
+        "uri /1/* strip_prefix /1\nrespond /1/* 403\nreverse_proxy a:80",
+        "respond \"~(?i)^/1/\" 403\nforward \"http://a:80\"",
+    );
+    // A rewrite is joined with no others than rewrites.
+    check(
         "rewrite /1/* /2\nrespond /1/* 403\nreverse_proxy a:80",
-        "internal \"/_1/*\"\nrewrite \"/1/*\" \"/_1/2\"\nrespond \"~(?i)^/_1/\" 403\nrespond \"/1/*\" 404\nforward \
-         \"http://a:80\"",
+        "rewrite \"/1/*\" \"/2\"\nrespond \"~(?i)^/1/\" 403\nforward \"http://a:80\"",
     );
     check(
         "rewrite /1 /2\nbasic_auth /1 {\n anna $2a$14$x\n}\nreverse_proxy a:80",
@@ -469,7 +473,7 @@ fn directives_in_a_row_share_a_matcher() {
         "rewrite /1/* /2\nrewrite /1/2/* /3\nreverse_proxy a:80",
         "rewrite \"/1/2/*\" \"/3\"\nrewrite \"/1/*\" \"/2\"\nforward \"http://a:80\"",
     );
-    let (found, _) = translated("a.de {\n rewrite /1 /2\n uri /1 strip_prefix /3\n file_server\n}");
+    let (found, _) = translated("a.de {\n uri /1 strip_prefix /1\n uri /1 replace 2 3\n file_server\n}");
     assert!(found.contains("deny all path=\"~(?i)^/1$\""), "{found}");
 }
 
@@ -509,7 +513,7 @@ fn files_are_tried_before_handlers() {
         deny("try_files {path} =404\nhandle /2/* {\n reverse_proxy a:80\n}\nfile_server"),
         "deny all path=\"~(?i)^/2/\""
     );
-    assert_eq!(deny("try_files {path} /1\nrespond /2/* 403\nfile_server"), "");
+    assert_eq!(deny("try_files {path} /1\nrespond /2/* 403\nfile_server"), "deny all path=\"~(?i)^/2/\"");
     assert_eq!(
         deny("try_files {path} {path}.html\nrespond /2.html 403\nfile_server"),
         "deny all path=#\"~(?i)^/2\\.html$\"#"
@@ -523,9 +527,10 @@ fn files_are_tried_before_handlers() {
 fn front_controllers_are_of_their_paths() {
     check(
         "root * /a\nhandle /1/* {\n php_fastcgi a:1\n file_server\n}\nrespond 404",
-        "internal \"/1/_1/*\"\nfastcgi \"/1/_1/index.php\" \"tcp://a:1\" root=\"/a\" {\nstrip-prefix \"/1/_1\"\n}\nrespond \
-         \"/1/_1/*\" 404\nfastcgi #\"~(?i)^/1/.*\\.php$\"# \"tcp://a:1\" root=\"/a\"\nfiles \"/1/*\" root=\"/a\" {\nindex \
-         \"index.html\" \"index.txt\"\nfallback \"/1/_1/index.php\"\n}\nrespond \"/1/*\" 404\nrespond \"*\" 404",
+        "internal \"/1/_1/*\"\nfastcgi \"/1/_1/index.php\" \"tcp://a:1\" root=\"/a\" {\nindex\nstrip-prefix \"/1/_1\"\n}\n\
+         respond \"/1/_1/*\" 404\nfastcgi #\"~(?i)^/1/.*\\.php$\"# \"tcp://a:1\" root=\"/a\" {\nindex\n}\nfiles \"/1/*\" \
+         root=\"/a\" {\nindex \"index.php\" \"index.html\" \"index.txt\"\nfallback \"/1/_1/index.php\"\n}\nrespond \"/1/*\" \
+         404\nrespond \"*\" 404",
     );
     check("root * /a\nphp_fastcgi a:1", "fastcgi \"*.php\" \"tcp://a:1\" root=\"/a\" {\nfallback \"/index.php\"\n}");
     check(
@@ -584,4 +589,23 @@ fn redirects_come_before_rejections() {
     assert_eq!(deny(text), "deny all path=\"~(?i)^/1/\" internal=on when=\"not (path == '/1/2')\"");
     // A rewrite may lead to the path of the redirect.
     assert_eq!(deny(&format!("{text}\n rewrite /4 /1/2")), "deny all path=\"~(?i)^/1/\"");
+}
+
+/// Found by random files: a site without handlers had only rewrites, which is an error.
+#[test]
+fn sites_have_something_to_serve() {
+    let (found, _) =
+        translated("a.de {\n rewrite /1 /2\n handle {\n  @x file\n  handle @x {\n   error 403\n  }\n }\n}");
+    assert!(found.contains("respond "), "{found}");
+}
+
+/// Found by random files: rejections hold for paths before a rewrite, without a note.
+#[test]
+fn rejections_before_rewrites_are_noted() {
+    let notes = |text: &str| translated(&format!("a.de {{\n{text}\n file_server\n}}")).1.len();
+    let auth = "basic_auth /1/* {\n anna $2a$14$x\n}";
+    assert_eq!(notes(&format!("rewrite /1/2 /3\n{auth}")), 1);
+    assert_eq!(notes(&format!("rewrite /1/2 /1/3\n{auth}")), 0);
+    assert_eq!(notes(&format!("rewrite /2 /1/3\n{auth}")), 0);
+    assert_eq!(notes("rewrite /1/2 /3\n@x not path /4\nrespond @x 403"), 1);
 }

@@ -176,7 +176,8 @@ const RULES: [(usize, Rule); 23] = [
 ];
 
 fn write(random: Rng) -> Configuration {
-    let mut writer = CaddyWriter { random, text: String::new(), depth: 0, blocks: 0, matchers: 0 };
+    let mut writer =
+        CaddyWriter { random, text: String::new(), depth: 0, blocks: 0, matchers: 0, has_expression: false };
     if writer.is_one_of(12) {
         let order = writer.one(&["respond before handle", "error first", "try_files after basic_auth"]);
         writer.block("{", |writer| writer.line(&format!("order {order}")));
@@ -198,6 +199,8 @@ struct CaddyWriter {
     blocks: usize,
     /// Named matchers so far.
     matchers: usize,
+    /// True if the matcher has an expression, of which it may have one.
+    has_expression: bool,
 }
 
 impl CaddyWriter {
@@ -303,6 +306,7 @@ impl CaddyWriter {
 
     fn named(&mut self) -> String {
         let name = self.next_name();
+        self.has_expression = false;
         match self.random.usize(..8) {
             0 => {
                 let condition = self.one(&CONDITIONS);
@@ -347,7 +351,8 @@ impl CaddyWriter {
         let text = match self.random.usize(..14) {
             0..=2 => return format!("path {path}"),
             3 => return format!("path {path} {other}"),
-            4 | 5 => return format!("path_regexp {expression}"),
+            4 | 5 if !std::mem::replace(&mut self.has_expression, true) => return format!("path_regexp {expression}"),
+            4 | 5 => return format!("path {path}"),
             6 => self.one(&["method POST", "method GET HEAD", "method POST DELETE"]),
             7 => self.one(&[
                 "header X-Stub deny",
