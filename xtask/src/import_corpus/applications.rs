@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use super::grid;
+use super::examples;
 
 /// Scripts of an application that its rewrites name, and files that they leave alone.
 pub(super) fn scripts(text: &str, roots: &BTreeSet<String>) -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ pub(super) fn scripts(text: &str, roots: &BTreeSet<String>) -> Result<(), Box<dy
             }
             ["RewriteCond", "%{REQUEST_FILENAME}", expression, ..] => {
                 let expression = expression.trim_start_matches('!');
-                let examples = grid::examples(expression).into_iter().filter(|_| expression.starts_with('/'));
+                let examples = examples::examples(expression).into_iter().filter(|_| expression.starts_with('/'));
                 names.extend(examples.map(|name| name.trim_start_matches('/').to_owned()));
             }
             // Directories in which files are looked for first.

@@ -6,6 +6,7 @@
 //! [`random`] writes configurations to judge.
 
 mod applications;
+mod examples;
 mod grid;
 mod programs;
 mod random;

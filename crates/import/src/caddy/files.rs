@@ -261,7 +261,8 @@ pub(super) fn php(
     rest: &[&Directive],
     notes: &mut Notes,
 ) {
-    let has_files = rest.iter().any(|next| next.name == "file_server");
+    let is_for_all = |next: &Directive| next.arguments.first().is_none_or(|first| !first.starts_with(['/', '@']));
+    let has_files = rest.iter().any(|next| next.name == "file_server" && is_for_all(next));
     let is_whole = reach.paths.is_empty() && reach.tests.is_empty();
     let mut front = None;
     let mut options = Vec::new();

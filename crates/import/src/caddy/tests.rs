@@ -532,6 +532,9 @@ fn front_controllers_are_of_their_paths() {
          root=\"/a\" {\nindex \"index.php\" \"index.html\" \"index.txt\"\nfallback \"/1/_1/index.php\"\n}\nrespond \"/1/*\" \
          404\nrespond \"*\" 404",
     );
+    // Files of some paths are not those of the site.
+    let (found, _) = translated("a.de {\n root * /a\n php_fastcgi a:1\n file_server /1/*\n}");
+    assert!(!found.contains("    root \"/a\"") && found.contains("files \"/1/*\" root=\"/a\""), "{found}");
     check("root * /a\nphp_fastcgi a:1", "fastcgi \"*.php\" \"tcp://a:1\" root=\"/a\" {\nfallback \"/index.php\"\n}");
     check(
         "root * /a\ntry_files {path} =404\nphp_fastcgi a:1\nfile_server",
