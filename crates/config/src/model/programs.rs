@@ -27,6 +27,8 @@ pub(crate) const PROGRAM_EXTENSIONS: [&str; 66] = [
 pub struct Runners {
     /// Of those that have a request before the files do.
     pub before: Vec<PathPattern>,
+    /// Of those that have some requests before the files do, because of a condition.
+    pub before_some: Vec<PathPattern>,
     /// Of those that have what the files decline.
     pub after: Vec<PathPattern>,
 }
@@ -34,16 +36,17 @@ pub struct Runners {
 impl Runners {
     /// Runners for a site's route.
     pub fn of(site: &SiteConfig, route: usize) -> Self {
-        let paths = |routes: &[RouteConfig]| {
-            let runners = routes.iter().filter(|route| route.handler.runs_programs());
-            runners.map(programs_of).cloned().collect()
-        };
-        Self { before: paths(&site.routes[..route]), after: paths(&site.routes[route + 1..]) }
+        let runs = |route: &&RouteConfig| route.handler.runs_programs();
+        let paths = |routes: Vec<&RouteConfig>| routes.into_iter().map(programs_of).cloned().collect();
+        let before = site.routes[..route].iter().filter(runs);
+        let (before, before_some) = before.partition(|route| route.conditions.is_of_path_only());
+        let after = site.routes[route + 1..].iter().filter(runs).collect();
+        Self { before: paths(before), before_some: paths(before_some), after: paths(after) }
     }
 
     /// Returns `true` if nothing runs programs in this site, so that they are ordinary files.
     pub fn is_empty(&self) -> bool {
-        self.before.is_empty() && self.after.is_empty()
+        self.before.is_empty() && self.before_some.is_empty() && self.after.is_empty()
     }
 
     /// Returns `true` if a request for this path never reaches the files.
@@ -58,7 +61,7 @@ impl Runners {
 
     /// Returns `true` if a runner may get a file of this name, in any directory.
     pub(crate) fn may_run(&self, name: &str) -> bool {
-        self.before.iter().chain(&self.after).any(|pattern| match pattern {
+        self.before.iter().chain(&self.before_some).chain(&self.after).any(|pattern| match pattern {
             PathPattern::Any | PathPattern::Prefix(_) => true,
             pattern => may_end_with(pattern, name),
         })
@@ -66,7 +69,7 @@ impl Runners {
 
     /// Returns `true` if a directory may reach the files, but not its entry of this name.
     fn may_take_entry(&self, name: &str) -> bool {
-        self.before.iter().any(|pattern| may_take_entry(pattern, name))
+        self.before.iter().chain(&self.before_some).any(|pattern| may_take_entry(pattern, name))
     }
 }
 
@@ -256,10 +259,17 @@ mod tests {
         check(PathPattern::Exact("/app".into()), false);
     }
 
+    /// Found by random Caddyfiles: no file was served if a `forward` with a condition had all paths.
+    #[test]
+    fn conditional_runners_leave_files() {
+        let runners = Runners { before_some: vec![PathPattern::Any], ..Runners::default() };
+        assert!(!runners.is_empty() && runners.may_run("index.php") && !runners.take_before(b"/a.txt"));
+    }
+
     #[test]
     fn who_may_run_a_name() {
         let check = |pattern: PathPattern, expect: bool| {
-            let runners = Runners { before: vec![pattern.clone()], after: Vec::new() };
+            let runners = Runners { before: vec![pattern.clone()], ..Runners::default() };
             assert_eq!(runners.may_run("index.php"), expect, "{pattern:?}");
         };
         check(PathPattern::Any, true);

@@ -150,10 +150,11 @@ fn what_is_declined() {
 
 #[test]
 fn what_another_handler_may_have_is_declined() {
-    let site = FileFixture::with_runners(Runners { before: Vec::new(), after: vec![PathPattern::Any] }, |files, _| {
-        files.index = vec!["index.html".into(), "index.php".into()];
-        files.exclude_extensions = ["php".into(), "cgi".into()].into();
-    });
+    let site =
+        FileFixture::with_runners(Runners { after: vec![PathPattern::Any], ..Runners::default() }, |files, _| {
+            files.index = vec!["index.html".into(), "index.php".into()];
+            files.exclude_extensions = ["php".into(), "cgi".into()].into();
+        });
     for name in ["a.php", "a.PHP", "a.php.txt", "php", ".php/a", "page/index.html", "program/index.php", "none/a.css"] {
         site.write(name, "content");
     }
@@ -183,7 +184,7 @@ fn what_another_handler_may_have_is_declined() {
 
 #[test]
 fn a_program_is_for_who_runs_it() {
-    let runners = Runners { before: vec![PathPattern::Suffix(".php".into())], after: Vec::new() };
+    let runners = Runners { before: vec![PathPattern::Suffix(".php".into())], ..Runners::default() };
     let site = FileFixture::with_runners(runners, |files, _| {
         files.index = vec!["index.html".into(), "index.php".into()];
         files.strip_prefix = "/files".into();
