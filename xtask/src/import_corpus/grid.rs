@@ -1,11 +1,14 @@
 //! Requests, and the comparison of responses.
 
+mod fallback;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
+use self::fallback::is_left_to_fallback;
 use super::Original;
 use super::examples::examples;
 use super::world::{Translated, World, words};
@@ -525,32 +528,6 @@ fn is_of_application(request: &CorpusRequest, expected: &CorpusAnswer, found: &C
     let is_of_rules = is_of_method && request.path.ends_with("/empty/") && (300..400).contains(&found.status);
     let is_of_stub = is_of_rules || found.body.contains("STUB ") || (request.method == "HEAD" && found.status == 200);
     is_of_stub && (is_of_method || is_of_directory)
-}
-
-/// Directories of the grid without `index.html`, each with a file.
-const WITHOUT_INDEX: [(&str, &str); 3] = [("/admin/", "d.txt"), ("/config/", "config.php"), ("/uploads/", "e.php")];
-
-/// Returns `true` if a front controller answers for a path below a file, or for a directory without an index. Both servers
-/// must have it for missing paths. Deliberate, and documented.
-fn is_left_to_fallback<'a>(
-    request: &CorpusRequest,
-    expected: &CorpusAnswer,
-    found: &CorpusAnswer,
-    of_path: &dyn Fn(&str) -> Option<(&'a CorpusAnswer, &'a CorpusAnswer)>,
-) -> bool {
-    let path = request.path.as_str();
-    let has_file = |path: &str| of_path(path).is_some_and(|(expected, _)| (200..300).contains(&expected.status));
-    let is_directory =
-        |(directory, file): &(&str, &str)| path.ends_with(directory) && has_file(&format!("{path}{file}"));
-    let is_meant = match expected.status {
-        404 => path.match_indices('/').skip(1).any(|(end, _)| has_file(&path[..end])),
-        403 => WITHOUT_INDEX.iter().any(is_directory),
-        _ => false,
-    };
-    let is_same = |one: &CorpusAnswer, other: &CorpusAnswer| one.body == other.body || is_same_script(one, other);
-    let is_fallback =
-        |(expected, other): (&CorpusAnswer, &CorpusAnswer)| is_same(expected, other) && is_same(found, other);
-    request.kind == Original::Apache && is_meant && of_path("/missing").is_some_and(is_fallback)
 }
 
 fn difference(request: &CorpusRequest, expected: &CorpusAnswer, found: &CorpusAnswer) -> Option<String> {

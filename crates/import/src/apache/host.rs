@@ -5,7 +5,7 @@ use std::path::Path;
 use super::alias::AliasContext;
 use super::expression::ExpressionScope;
 use super::known::{is_known, is_needless};
-use super::options::{error_page, options};
+use super::options::{self, error_page, options};
 use super::overrides::Overrides;
 use super::proxy::{self, ProxyOptions};
 use super::redirects::{self, redirect};
@@ -363,6 +363,9 @@ impl<'a> HostSource<'a> {
         let mut keeps_base = found.keeps_base;
         fallback = found.fallback.or(fallback);
         for section in sections {
+            if rewrite_aliases::reject_without_directory(section, mounts, parts, notes) {
+                continue;
+            }
             let scope = RewriteScope { base: section.base.as_deref(), ..scope };
             let from = parts.redirects.len();
             let found = rewrite::translate(section.block, &scope, parts, notes);
@@ -515,6 +518,10 @@ impl<'a> HostSource<'a> {
             fields::keep_expires_of_files(parts);
         }
         access::keep_names(parts);
+        if !parts.files.iter().any(|node| node.name() == "root") {
+            let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
+            options::drop_error_pages(all, parts, notes);
+        }
         directory_index::drop_listings(sections, parts, notes);
         // A redirect to the path without its slash would lead there and back.
         if parts.redirects.iter().any(|node| node.name() == "redirect" && node.has_property("missing")) {

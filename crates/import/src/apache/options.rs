@@ -1,5 +1,6 @@
 //! Options of a site: `Options` and `ErrorDocument`.
 
+use super::host::is;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -50,5 +51,28 @@ pub(super) fn error_page(directive: &Directive, parts: &mut SiteParts, notes: &m
         }
         _ if page == "default" => {}
         _ => notes.left(directive, "an error page must be a path of the site"),
+    }
+}
+
+/// Drops error pages of a site without files, whose pages come from its upstream.
+pub(super) fn drop_error_pages<'a>(all: impl Iterator<Item = &'a Directive>, parts: &mut SiteParts, notes: &mut Notes) {
+    let is_page = |node: &KdlNode| node.name() == "error-page" && node.last_value().starts_with('/');
+    if parts.others.iter().any(is_page) {
+        parts.others.retain(|node| !is_page(node));
+        for directive in all.filter(|child| is(child, "errordocument") && child.argument(1).starts_with('/')) {
+            notes.left(directive, "an error page must be a file, not an upstream response");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apache::directory_index::tests::lines;
+
+    /// Issue 23: an error page of a site without a root was no valid configuration.
+    #[test]
+    fn sites_without_files_have_no_error_pages() {
+        let (text, remarks) = lines("ProxyPass / http://b/\nErrorDocument 404 /404.html");
+        assert!(!text.contains("error-page") && remarks[0].contains("must be a file"), "{text} {remarks:?}");
     }
 }

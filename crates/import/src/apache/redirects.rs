@@ -126,6 +126,21 @@ mod tests {
         }
     }
 
+    /// Issue 23: rules of a section without a directory were those of the whole host.
+    #[test]
+    fn rules_without_a_directory_are_rejected() {
+        let check = |section: &str, expect: &str| {
+            let name = section.split(' ').next().unwrap_or_default();
+            let rule = "RewriteEngine On\nRewriteRule ^a /b [L]";
+            let (text, remarks) = lines(&format!("<{section}>\n{rule}\n</{name}>"));
+            assert!(text.lines().any(|line| line == expect), "{section}: {text} {remarks:?}");
+        };
+        check("DirectoryMatch ^/nowhere/(a|b)/", "deny all path=\"~^/(a|b)/\"");
+        check("Location /a", "deny all path=\"/a\"");
+        check("Directory /", "deny all");
+        check("Directory /nowhere/a", "rewrite \"~^/a/a\" \"/b\"");
+    }
+
     /// Issue 23: groups that an expression lacks made the translation invalid.
     #[test]
     fn groups_that_are_absent_are_empty() {

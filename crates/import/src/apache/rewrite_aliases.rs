@@ -20,6 +20,35 @@ enum BelowAlias {
     Unknown,
 }
 
+/// Rejects the paths of a section whose rules see other paths than those of the site: one without a directory, or of a
+/// directory around the root. Returns `true` if it has such rules.
+pub(super) fn reject_without_directory(
+    section: &ApacheSection<'_>,
+    mounts: &[Mount],
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) -> bool {
+    let is_off = |child: &Directive| is(child, "rewriteengine") && !child.first().eq_ignore_ascii_case("on");
+    let own = section.directive.first().trim_end_matches('/');
+    let is_below = |mount: &Mount| {
+        let rest = mount.directory.strip_prefix(own);
+        mount.prefix.is_empty() && rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let is_around = is(section.directive, "directory") && mounts.iter().any(is_below);
+    let rule = section.block.iter().find(|child| is(child, "rewriterule"));
+    let Some(rule) = rule.filter(|_| section.base.is_none() || is_around) else { return false };
+    if !section.block.iter().any(is_off) {
+        let patterns = section.patterns.as_deref().unwrap_or_default();
+        parts.close(
+            rule,
+            patterns,
+            "rules stand in a host, its root or a directory below, without an expression",
+            notes,
+        );
+    }
+    true
+}
+
 /// Translates the rejections of a section for the aliases of directories below its own: Apache matches the rest of the
 /// path on the disk, which has other names than the path of the request.
 pub(super) fn reject_below(
@@ -29,14 +58,6 @@ pub(super) fn reject_below(
     parts: &mut SiteParts,
     notes: &mut Notes,
 ) {
-    let tests_files = |child: &Directive| is(child, "rewritecond") && child.first().contains("_FILENAME}");
-    if section.base.is_none() && section.block.iter().any(tests_files) {
-        // Without a directory, they are taken for rules of the host, where no file is known yet.
-        for directive in section.block.iter().filter(|child| is(child, "rewriterule") && rejects(child)) {
-            let patterns = section.patterns.as_deref().unwrap_or_default();
-            parts.close(directive, patterns, "its conditions test files, in a section without a directory", notes);
-        }
-    }
     if !is(section.directive, "directory") {
         return;
     }

@@ -5,7 +5,7 @@ use super::precedence::{ServerLocation, chosen};
 use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
-use super::{Chain, Notes, forward};
+use super::{Chain, Notes, forward, leading};
 use crate::kdl::KdlNode;
 
 /// A `forward-auth` without its path.
@@ -66,6 +66,9 @@ impl<'a> AuthScene<'_, 'a> {
         let location = chosen(self.server.blocks[1], directive.first()).ok().flatten();
         let found = self.locations.iter().find(|found| location.is_some_and(|one| std::ptr::eq(found.directive, one)));
         let found = found.ok_or("its location is not known")?;
+        if leading::changes(self.server.blocks[1], directive.first()) {
+            return Err("rules of the server also apply to the request that it makes".to_owned());
+        }
         let inner = self.server.with_all(found.blocks());
         let (to, target) = self.server_of(directive, found)?;
         let mut properties = Vec::new();
@@ -238,6 +241,22 @@ fn tell_fields(inner: Chain<'_>, notes: &mut Notes) {
 #[cfg(test)]
 mod tests {
     use super::super::tests::site;
+
+    /// Issue 23: nginx rejected the request of `auth_request` itself, because the server has no file at its path.
+    #[test]
+    fn rules_of_the_server_apply_to_the_request() {
+        let check = |rule: &str, expect: bool| {
+            let auth = "auth_request /auth; location = /auth { internal; proxy_pass http://b:1; }";
+            let (lines, remarks) = site(&format!("{auth} {rule}"));
+            assert_eq!(lines.contains("forward-auth"), expect, "{rule}: {lines}");
+            assert_eq!(remarks.iter().any(|remark| remark.contains("request that it makes")), !expect, "{remarks:?}");
+        };
+        check("if (!-f $request_filename) { return 403; }", false);
+        check("if ($uri ~ ^/a) { return 403; }", false);
+        check("rewrite ^/au /b;", false);
+        check("rewrite ^/b /c;", true);
+        check("if ($http_user_agent ~ bot) { return 403; }", true);
+    }
 
     #[test]
     fn requests_are_authorized_by_the_same_server() {

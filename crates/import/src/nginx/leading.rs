@@ -205,6 +205,18 @@ fn sends_another_on(block: &[NginxDirective], path: Path<'_>) -> bool {
     })
 }
 
+/// Returns `true` if a rule of a server is for a path that nginx requests itself. Other facts are those of the request
+/// before.
+pub(super) fn changes(server: &[NginxDirective], path: &str) -> bool {
+    server.iter().any(|directive| match directive.name.as_str() {
+        "if" => {
+            condition::is_of_path(directive) || condition::parts(directive)[0].trim_start_matches('!').starts_with('-')
+        }
+        "rewrite" => Path::Is(path).may_fit(directive),
+        _ => false,
+    })
+}
+
 /// Directive that sends index files elsewhere but not their directories. nginx does so when it has found one.
 pub(super) fn of_index(server: &[NginxDirective]) -> Option<&NginxDirective> {
     let mut locations = Vec::new();

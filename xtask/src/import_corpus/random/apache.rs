@@ -10,6 +10,10 @@ pub(super) const GRAMMAR: Grammar = Grammar { name: "apache", write };
 /// Directories that may have a `.htaccess` file.
 const DIRECTORIES: [&str; 5] = ["srv/w", "srv/w/sub", "srv/w/admin", "srv/w/config", "srv/data"];
 
+/// Scripts of all hosts.
+const PHP: &str =
+    "<FilesMatch \\.php$>\nSetHandler \"proxy:unix:/run/php/php-fpm.sock|fcgi://localhost\"\n</FilesMatch>\n";
+
 const RULES: &GrammarRules = &[
     (
         "file",
@@ -441,8 +445,7 @@ const RULES: &GrammarRules = &[
 ];
 
 fn write(mut random: Rng) -> Configuration {
-    // The judge takes the name of a script as a sign that PHP runs.
-    let text = format!("# index.php runs\n{}", rules::text(RULES, "file", &mut random));
+    let text = format!("{PHP}{}", rules::text(RULES, "file", &mut random));
     let mut files = Vec::new();
     for directory in DIRECTORIES {
         if random.u8(0..10) < 3 {

@@ -313,6 +313,9 @@ const SINGLE: [&str; 20] = [
 
 fn write(mut random: Rng) -> Configuration {
     let text = accepted(&rules::text(RULES, "file", &mut random));
+    // Without a question to it, the location of the authentication server is one as all others.
+    let is_asked = text.contains("auth_request /auth;");
+    let text = if is_asked { text } else { text.replace("proxy_pass_request_body off;\n", "") };
     Configuration { name: "site.conf", text, files: Vec::new() }
 }
 
@@ -338,7 +341,8 @@ fn accepted(text: &str) -> String {
         };
         let name =
             SINGLE.iter().find(|name| line.strip_prefix(**name).is_some_and(|rest| rest.starts_with([' ', ';'])));
-        let name = name.copied().or(line.starts_with("location ").then_some(line));
+        let location = line.strip_prefix("location ");
+        let name = name.copied().or(location.map(|path| path.strip_prefix("^~ ").unwrap_or(path)));
         let name = name.map(|name| if name == "alias" { "root" } else { name });
         if name.is_some_and(|name| !seen.insert(name)) {
             skipped = usize::from(opens);
