@@ -463,6 +463,10 @@ impl CaddySiteParts<'_, '_> {
         scope: &mut Scope,
         notes: &mut Notes,
     ) -> bool {
+        if directive.name == "handle_path" && matches!(reach.paths.as_slice(), [ForeignPattern::Exact(_)]) {
+            // Nothing is left of one path.
+            return self.handle(&without_path(directive), reach, rest, scope, notes);
+        }
         let is_route = directive.name == "route";
         let has_conditions = reach.tests != scope.tests;
         if !is_route {
@@ -645,6 +649,19 @@ pub(super) fn has_no_matcher(directive: &Directive) -> bool {
     // One argument of `root` is a directory, and that of `rewrite` a target.
     matches!(name, "log" | "handle_errors" | "import" | "vars" | "map" | "tracing" | "try_files")
         || (matches!(name, "root" | "rewrite" | "fs") && directive.arguments.len() == 1)
+}
+
+/// A `handle` in place of a `handle_path` for one path: its requests have the path `/`, before anything else applies.
+fn without_path(directive: &Directive) -> Directive {
+    let part = |name: &str, arguments: &[&str], block: Option<Vec<Directive>>| Directive {
+        name: name.to_owned(),
+        arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        block,
+        ..directive.clone()
+    };
+    let inside = part("handle", &[], directive.block.clone());
+    let route = part("route", &[], Some(vec![part("rewrite", &["*", "/"], None), inside]));
+    Directive { name: "handle".to_owned(), block: Some(vec![route]), ..directive.clone() }
 }
 
 /// First number that no path of the Caddyfile has after [`OWN_PATH`].

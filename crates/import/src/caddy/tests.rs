@@ -612,3 +612,13 @@ fn rejections_before_rewrites_are_noted() {
     assert_eq!(notes(&format!("rewrite /2 /1/3\n{auth}")), 0);
     assert_eq!(notes("rewrite /1/2 /3\n@x not path /4\nrespond @x 403"), 1);
 }
+
+/// Found by random files: `handle_path` with one path was rejected.
+#[test]
+fn one_path_is_removed_as_a_whole() {
+    check(
+        "handle_path /1 {\n reverse_proxy a:80\n}\nrespond 404",
+        "internal \"/_1/*\"\nrewrite \"/1\" \"/_1/\"\nforward \"http://a:80\" path=\"/_1/*\" {\nstrip-prefix \"/_1\"\n}\n\
+         respond \"/1\" 404\nrespond \"*\" 404",
+    );
+}
