@@ -203,7 +203,10 @@ impl LocationParts {
                 PartHandler::Scripts { location, node, tried } => {
                     let name = front_controller.map(|script| script.split(['?', '{']).next().unwrap_or_default());
                     let is_led_to_front = name.is_some_and(|script| tried.iter().any(|path| path == script));
-                    let is_claimed = has_handler || has_fallback || (front_controller.is_some() && !is_led_to_front);
+                    // A directory, or a file that is no script, is one of the root here.
+                    let is_of_root = self.has_files && !is_of_script_names(&location);
+                    let is_claimed =
+                        has_handler || has_fallback || is_of_root || (front_controller.is_some() && !is_led_to_front);
                     let pattern = location.pattern().filter(|_| is_claimed);
                     let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
                     [node].into_iter().chain(missing).collect()
@@ -553,6 +556,15 @@ fn is_left_to_others(location: &LocationMatch, block: &[NginxDirective], scene: 
         && wider.clone().all(|other| is_of_files(other.directive.children()))
 }
 
+/// Returns `true` if all paths of a location are names of PHP scripts.
+fn is_of_script_names(location: &LocationMatch) -> bool {
+    match location {
+        LocationMatch::Exact(path) => path.ends_with(".php"),
+        LocationMatch::Expression(expression) => expression.trim_end_matches(['$', ')', '(', '|']).contains(r"\.php"),
+        _ => false,
+    }
+}
+
 /// Response that is only a status.
 fn answer(status: u16) -> KdlNode {
     KdlNode::with("respond", answer_path(status)).word(status)
@@ -652,6 +664,20 @@ mod tests {
         );
         let sites: Vec<&str> = text.lines().filter(|line| line.starts_with("site")).collect();
         assert_eq!(sites, ["site \"a\" {", "site \"b\" {", "site \"a\" {"]);
+    }
+
+    /// Issue 23: a path that names no script got the index file of the root.
+    #[test]
+    fn paths_of_scripts_are_no_files_of_the_root() {
+        let check = |location: &str, expect: bool| {
+            let (lines, _) = site(&format!("location {location} {{ fastcgi_pass unix:/p; }}"));
+            assert_eq!(lines.contains("404"), expect, "{location}: {lines}");
+        };
+        check("= /", true);
+        check("/app/", true);
+        check("= /index.php", false);
+        check(r"~ \.php$", false);
+        check(r"~ \.php(/|$)", false);
     }
 
     /// Issue 23: pages at `/app` had links to the wrong place.
