@@ -1,5 +1,6 @@
 //! Expressions of matchers in the Common Expression Language (CEL), as conditions.
 
+use super::maps::MAP_PLACEHOLDER;
 use super::matcher::{Matcher, MatcherScope, path_condition};
 use crate::pattern::{ForeignPattern, expression, quoted};
 
@@ -250,7 +251,10 @@ impl<'t> ExpressionReader<'t, '_, '_> {
 }
 
 /// Variable of a placeholder.
-fn variable(name: &str) -> Option<String> {
+pub(super) fn variable(name: &str) -> Option<String> {
+    if let Some(map) = name.strip_prefix(MAP_PLACEHOLDER) {
+        return Some(format!("map.{map}"));
+    }
     let short = name.strip_prefix("http.request.").unwrap_or(name);
     let is_name = |name: &&str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))

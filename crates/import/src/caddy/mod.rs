@@ -3,13 +3,14 @@
 //! [`syntax`] reads directives, [`global`] translates the options of all sites, and [`address`] makes sites of addresses.
 //! [`site`] walks through directives in Caddy's order: [`rules`] translates those that apply before handlers, [`rewrites`]
 //! those that change paths, [`proxy`] and [`files`] the handlers, and [`tls`] certificates. [`joined`] makes blocks of directives with
-//! one matcher. [`matcher`] reads matchers, [`expression`] their expressions, and [`placeholders`] texts.
+//! one matcher. [`maps`] are tables. [`matcher`] reads matchers, [`expression`] their expressions, and [`placeholders`] texts.
 
 mod address;
 mod expression;
 mod files;
 mod global;
 mod joined;
+mod maps;
 mod matcher;
 mod order;
 mod placeholders;
@@ -53,12 +54,13 @@ fn translate_file(file: &Caddyfile) -> Translation {
         notes.left(&directive, "the environment variable is not set here; it was replaced by nothing");
     }
     let options = global::translate(&file.options, &mut notes);
-    let mut shared = Shared { options: &options, file, upstreams: Vec::new(), files: Vec::new() };
+    let mut shared = Shared { options: &options, file, upstreams: Vec::new(), maps: Vec::new(), files: Vec::new() };
     let sites: Vec<KdlNode> =
         file.sites.iter().flat_map(|site| address::translate(site, &mut shared, &mut notes)).collect();
     let others = address::of_other_hosts(file, &shared);
-    let Shared { upstreams, files, .. } = shared;
+    let Shared { upstreams, maps, files, .. } = shared;
     let mut nodes = options.into_nodes();
+    nodes.extend(maps);
     nodes.extend(upstreams);
     nodes.extend(sites);
     nodes.extend(others);
@@ -76,6 +78,7 @@ struct Shared<'a> {
     options: &'a global::GlobalOptions,
     file: &'a Caddyfile,
     upstreams: Vec<KdlNode>,
+    maps: Vec<KdlNode>,
     files: Vec<NewFile>,
 }
 
@@ -95,6 +98,19 @@ impl Shared<'_> {
             }
         }
         String::new()
+    }
+
+    /// Adds a map, and returns its name. Equal ones are written once.
+    fn map(&mut self, base: &str, (source, cases): &maps::MapLines) -> String {
+        let name = |number: usize| if number == 1 { base.to_owned() } else { format!("{base}-{number}") };
+        let node = |name: &str| KdlNode::with("map", name).text(source).required_block(cases.clone());
+        let is_free = |name: &str| !self.maps.iter().any(|map| map.first_value() == name && *map != node(name));
+        let name = (1..=self.maps.len() + 1).map(name).find(|name| is_free(name)).unwrap_or_default();
+        let node = node(&name);
+        if !self.maps.contains(&node) {
+            self.maps.push(node);
+        }
+        name
     }
 
     /// Adds a file that the configuration needs, and returns its name. Equal ones are written once.

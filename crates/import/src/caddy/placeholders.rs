@@ -1,5 +1,7 @@
 //! Placeholders such as `{uri}` in texts.
 
+use super::maps::MAP_PLACEHOLDER;
+
 /// Place of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPlace {
@@ -73,6 +75,9 @@ fn placeholder(name: &str, within: TextPlace, host: Option<&str>) -> Option<Stri
             "host" | "http.request.host" => host.map(str::to_owned),
             _ => None,
         };
+    }
+    if let Some(map) = name.strip_prefix(MAP_PLACEHOLDER) {
+        return Some(format!("{{map.{map}}}"));
     }
     let is_field = within == TextPlace::Field;
     Some(

@@ -57,7 +57,8 @@ pub(super) fn translate(
         }
         "push" => notes.needless(directive, "browsers have removed server push"),
         "tracing" => notes.left(directive, "write a block `traces`"),
-        "vars" | "map" => notes.left(directive, "there are no variables"),
+        "vars" => notes.left(directive, "there are no variables"),
+        "map" => notes.left(directive, "a map turns a variable into fixed texts, each by a text or an expression"),
         "intercept" => {
             let is_change = |child: &&Directive| matches!(child.name.as_str(), "handle_response" | "replace_status");
             let is_harmless = |child: &Directive| proxy::is_of_errors(child, directive);
@@ -238,6 +239,9 @@ pub(super) fn respond(
     let is_guard = is_conditional || has_fallback || (directive.name == "error" && scope.paths.is_none());
     if is_guard && status >= 400 && scope.leaves(reach) {
         notes.left(directive, "it holds for paths before a rewrite, too");
+    }
+    if is_guard && status >= 400 && scope.is_rewritten && !scope.redirected.is_empty() {
+        notes.left(directive, "it rejects requests before they are redirected");
     }
     if (is_conditional || has_fallback) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::address::{CaddyListener, bound_to, listeners};
 use super::files::{CaddyFront, CaddyTries};
 use super::matcher::{Matcher, MatcherScope, PRIVATE_RANGES, any_path, joined, of_fixed, routed, with_tests};
-use super::{Shared, files, order, proxy, rules, tls};
+use super::{Shared, files, maps, order, proxy, rules, tls};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -145,7 +145,7 @@ impl Scope {
 
 /// Returns `true` if a condition depends on the path. Texts may look like one that does.
 pub(super) fn tests_path(test: &str) -> bool {
-    ["path ==", "path starts-with", "path ends-with", "path matches"].iter().any(|start| test.contains(start))
+    ["path ==", "path starts-with", "path ends-with", "path matches", "map."].iter().any(|start| test.contains(start))
 }
 
 /// Requests that a directive is for.
@@ -238,6 +238,7 @@ pub(super) fn translate(
     let bound = bound_to(directives, site.shared);
     site.listen(&context, &bound, has_certificate, notes);
     let mut scope = Scope::default();
+    let directives = &maps::replaced(directives, site.shared);
     let is_total = site.walk(directives, false, &mut scope, notes);
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {

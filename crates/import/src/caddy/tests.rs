@@ -622,3 +622,34 @@ fn one_path_is_removed_as_a_whole() {
          respond \"/1\" 404\nrespond \"*\" 404",
     );
 }
+
+/// Maps of Caddy, whose placeholders are used in fields, targets and expressions.
+#[test]
+fn maps_are_maps() {
+    let map = "map {path} {one} {two} {\n  /1 a b\n  ~^/2 c d\n  default e f\n }";
+    let (found, remarks) = translated(&format!(
+        "a.de {{\n {map}\n header X-A {{one}}\n redir /3 /{{two}}/4\n @x `{{two}} == 'd'`\n respond @x 403\n respond ok\n}}"
+    ));
+    for line in [
+        "map \"one\" \"{path}\" {\n    case \"/1\" \"a\"\n    case \"~^/2\" \"c\"\n    default \"e\"\n}",
+        "response-header \"X-A\" \"{map.one}\"",
+        "redirect \"/3\" \"/{map.two}/4\" status=302",
+        "deny all when=\"map.two == 'd'",
+    ] {
+        assert!(found.contains(line), "{line}\n{found}");
+    }
+    assert_eq!(remarks, Vec::<String>::new());
+    // Equal maps are one, others have a name of their own.
+    let (found, _) =
+        translated("a.de {\n map {path} {m} {\n /1 a\n }\n}\nb.de {\n map {path} {m} {\n /1 b\n }\n header A {m}\n}");
+    assert!(found.contains("map \"m-2\"") && found.contains("{map.m-2}"), "{found}");
+    for lines in ["/1 {host}", "~^/(.) $1", "/* a", "/1 -", "~^/1 a\n /12 b"] {
+        let (found, remarks) = translated(&format!(
+            "a.de {{\n map {{path}} {{m}} {{\n {lines}\n }}\n @x `{{m}} == 'a'`\n respond @x 403\n}}"
+        ));
+        assert!(
+            !found.contains("map \"m\"") && found.contains("deny all\n") && remarks.len() == 2,
+            "{found}\n{remarks:?}"
+        );
+    }
+}
