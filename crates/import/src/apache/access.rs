@@ -135,6 +135,9 @@ pub(super) fn translate(
                 continue;
             }
         };
+        if let Some(any) = section.block.iter().find(|child| is_satisfy_any(child)).filter(|_| !rule.is_any) {
+            notes.left(any, "all rules must let a client in, except of an address and a password in one section");
+        }
         if rule.access == Access::Denied && !rule.needs_password && is_of_other_names(section.directive, blocks) {
             // Guards take a directory for a file without an extension.
             let nodes = for_each(patterns, |pattern| on_path("respond", pattern).word(403));
@@ -501,7 +504,11 @@ fn rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option
 
 /// Returns `true` if an address or a password is enough.
 fn is_any(block: &[Directive]) -> bool {
-    block.iter().any(|child| child.name.eq_ignore_ascii_case("satisfy") && child.first().eq_ignore_ascii_case("any"))
+    block.iter().any(is_satisfy_any)
+}
+
+fn is_satisfy_any(directive: &Directive) -> bool {
+    directive.name.eq_ignore_ascii_case("satisfy") && directive.first().eq_ignore_ascii_case("any")
 }
 
 /// One rule of old and new ones.

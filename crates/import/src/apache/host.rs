@@ -400,8 +400,13 @@ impl<'a> HostSource<'a> {
         let indexes = if takes_directories { Vec::new() } else { indexes };
         let is_forwarded = parts.last.is_some() || self.all("proxypass").any(|pass| pass.first() == "/");
         let context = AliasContext { mounts, sections, indexes: &indexes, is_forwarded };
-        for (mount, alias) in mounts.iter().zip(self.aliases()) {
-            context.translate(mount, alias, parts);
+        for (index, (mount, alias)) in mounts.iter().zip(self.aliases()).enumerate() {
+            let is_around =
+                |other: &Mount| mount.prefix.strip_prefix(&other.prefix).is_some_and(|rest| rest.starts_with('/'));
+            match mounts[..index].iter().any(is_around) {
+                true => notes.needless(alias, "an alias before it has its paths"),
+                false => context.translate(mount, alias, parts),
+            }
         }
         for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
             let pattern = expression(directive.first()).map(ForeignPattern::Expression);

@@ -151,6 +151,8 @@ mod tests {
         assert_eq!(target("^/a /b/$1"), "rewrite \"~^/a\" \"/b/\"");
         assert_eq!(target("^/a(.*) /b/$1$2"), "rewrite \"~^/a(.*)\" \"/b/{1}\"");
         assert_eq!(target("!^/a /b/$1"), "rewrite \"*\" \"/b/\" when=\"not path matches '^/a'\"");
+        let (text, _) = lines("<Directory /nowhere/a>\nRewriteEngine On\nRewriteRule !^b /c [L]\n</Directory>");
+        assert!(text.contains("rewrite \"/a/*\" \"/c\" when=\"not path matches '^/a/b'\""), "{text}");
         assert_eq!(target("^ /b/$1"), "rewrite \"*\" \"/b/\"");
     }
 }

@@ -216,7 +216,7 @@ impl RewriteRule<'_> {
         }
         // Its paths are excluded.
         if text.starts_with('!') {
-            return Ok(ForeignPattern::Prefix("/".to_owned()));
+            return Ok(ForeignPattern::Prefix(format!("{}/", self.scope.base.unwrap_or_default())));
         }
         self.expression_of(text)
     }

@@ -377,7 +377,8 @@ impl<'a> DirectoryOptions<'a> {
         let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
         let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
         let has_other = index.iter().any(is_elsewhere);
-        let is_listed = is_listed && !has_other;
+        // nginx lists what `$uri/` finds, not what the name of an index file does.
+        let is_listed = is_listed && !has_other && tries.has_slash;
         let is_index_required = tries.keeps_directories() && !is_listed && !has_other;
         Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed, is_index_required }
     }
@@ -427,6 +428,14 @@ mod tests {
         check("/a/(.*)$", "/srv/$1", None);
         check("^/a/(b)", "/srv/$1", None);
         check("^/ab?/(.*)$", "/srv/$1", None);
+    }
+
+    /// Issue 23: directories were listed although `try_files` names their index files only.
+    #[test]
+    fn directories_are_listed_by_their_slash() {
+        let is_listed = |tries: &str| site(&format!("autoindex on; location / {{ {tries} }}")).0.contains("browse on");
+        assert!(is_listed("") && is_listed("try_files $uri $uri/ =404;"));
+        assert!(!is_listed("try_files $uri $uri/index.html =404;"));
     }
 
     /// Issue 23: Drupal's files by nginxconfig.io were rejected.
