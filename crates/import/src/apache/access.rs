@@ -1,50 +1,15 @@
-//! Access rules: `Require`, `Order`, `AuthType` and their relatives.
+//! Access rules of sections, and their merge. [`super::requirements`] reads those of one block.
 
 use super::environment;
-use super::expression::{self, ApacheCondition, ApacheEnvironment, ExpressionScope};
+use super::expression::{ApacheEnvironment, ExpressionScope};
 use super::host::is_of_files;
+use super::requirements::{AccessRule, ClientAccess, Refusal, old_rule, required};
 use super::section::{self, ApacheSection, Mount};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
-use crate::pattern::{ForeignPattern, quoted};
-
-/// Clients that may request the paths of a section.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Access {
-    All,
-    Denied,
-    /// Addresses that are let in; others are not, unless a password is enough.
-    Clients(Vec<String>),
-    /// All clients except these.
-    Except(Vec<String>),
-    /// Requests that meet a condition.
-    When(String),
-}
-
-/// Access and password of a section.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
-    access: Access,
-    needs_password: bool,
-    is_any: bool,
-}
-
-impl Rule {
-    fn of(access: Access) -> Self {
-        Self { access, needs_password: false, is_any: false }
-    }
-
-    fn is_open(&self) -> bool {
-        self.access == Access::All && !self.needs_password
-    }
-
-    /// Returns `true` if no client has access.
-    fn is_shut(&self) -> bool {
-        self.access == Access::Denied && !self.is_any
-    }
-}
+use crate::pattern::ForeignPattern;
 
 /// Returns `true` if a directive belongs to access rules.
 pub(super) fn is_part(directive: &Directive) -> bool {
@@ -73,14 +38,14 @@ pub(super) fn is_part(directive: &Directive) -> bool {
 
 /// Returns `true` if a block lets all clients in, or says nothing of them.
 pub(super) fn is_open(block: &[Directive]) -> bool {
-    let open = |rule: Option<Rule>| rule.is_none_or(|rule| rule.is_open());
+    let open = |rule: Option<AccessRule>| rule.is_none_or(|rule| rule.is_open());
     let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
     rule(block, scope).is_ok_and(open) && !block.iter().any(is_limit)
 }
 
 /// Returns `true` if a block lets no client in, or says nothing of clients.
 pub(super) fn is_closed(block: &[Directive]) -> bool {
-    let closed = |rule: Option<Rule>| rule.is_none_or(|rule| rule.is_shut());
+    let closed = |rule: Option<AccessRule>| rule.is_none_or(|rule| rule.is_shut());
     let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
     rule(block, scope).is_ok_and(closed)
 }
@@ -93,8 +58,8 @@ fn is_limit(directive: &Directive) -> bool {
 pub(super) fn of_all(block: &[Directive], scope: ExpressionScope<'_>) -> Result<Option<bool>, String> {
     match rule(block, scope) {
         Ok(None) => Ok(None),
-        Ok(Some(Rule { access: Access::All, needs_password: false, .. })) => Ok(Some(true)),
-        Ok(Some(Rule { access: Access::Denied, .. })) => Ok(Some(false)),
+        Ok(Some(AccessRule { access: ClientAccess::All, needs_password: false, .. })) => Ok(Some(true)),
+        Ok(Some(AccessRule { access: ClientAccess::Denied, .. })) => Ok(Some(false)),
         Ok(Some(_)) => Err("under a condition, all clients are allowed or none".to_owned()),
         Err((_, why)) => Err(why),
     }
@@ -138,7 +103,7 @@ pub(super) fn translate(
         if let Some(any) = section.block.iter().find(|child| is_satisfy_any(child)).filter(|_| !rule.is_any) {
             notes.left(any, "all rules must let a client in, except of an address and a password in one section");
         }
-        if rule.access == Access::Denied && !rule.needs_password && is_of_other_names(section.directive, blocks) {
+        if rule.access == ClientAccess::Denied && !rule.needs_password && is_of_other_names(section.directive, blocks) {
             // Guards take a directory for a file without an extension.
             let nodes = for_each(patterns, |pattern| on_path("respond", pattern).word(403));
             parts.handlers.extend(nodes);
@@ -254,14 +219,14 @@ fn forwards(directive: &Directive) -> bool {
 #[derive(Clone)]
 struct Stated<'a> {
     patterns: &'a [ForeignPattern],
-    rule: Rule,
+    rule: AccessRule,
     file: Option<&'a str>,
     realm: &'a str,
 }
 
 fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
-    // Access for all clients needs no line, unless a wider rule restricts it.
-    let has_addresses = |from: usize| lines[from..].iter().any(|line| line.rule.access != Access::All);
+    // ClientAccess for all clients needs no line, unless a wider rule restricts it.
+    let has_addresses = |from: usize| lines[from..].iter().any(|line| line.rule.access != ClientAccess::All);
     let has_passwords = |from: usize| lines[from..].iter().any(|line| line.rule.needs_password);
     for (index, line) in lines.iter().enumerate() {
         let Stated { patterns, rule, file, realm } = line;
@@ -278,19 +243,19 @@ fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
         };
         let guards = &mut parts.guards;
         match &rule.access {
-            Access::All if has_addresses(index + 1) => guards.extend(node("allow", &[])),
-            Access::All => {}
-            Access::Denied => guards.extend(node("deny", &[])),
-            Access::Clients(networks) => {
+            ClientAccess::All if has_addresses(index + 1) => guards.extend(node("allow", &[])),
+            ClientAccess::All => {}
+            ClientAccess::Denied => guards.extend(node("deny", &[])),
+            ClientAccess::Clients(networks) => {
                 guards.extend(node("allow", networks));
                 guards.extend(node("deny", &[]));
             }
-            Access::When(condition) => {
+            ClientAccess::When(condition) => {
                 let allowed = node("allow", &[]).into_iter().map(|node| node.property("when", condition));
                 guards.extend(allowed);
                 guards.extend(node("deny", &[]));
             }
-            Access::Except(networks) => {
+            ClientAccess::Except(networks) => {
                 guards.extend(node("deny", networks));
                 if has_addresses(index + 1) {
                     guards.extend(node("allow", &[]));
@@ -340,7 +305,7 @@ fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut 
         match rule(directive.children(), scope) {
             Ok(None) => {}
             Ok(Some(rule)) if rule.is_open() => {}
-            Ok(Some(rule)) if rule.access == Access::Denied && !rule.needs_password => {
+            Ok(Some(rule)) if rule.access == ClientAccess::Denied && !rule.needs_password => {
                 parts.guards.extend(for_each(patterns, |pattern| {
                     with_path(KdlNode::new("deny").word("all"), pattern).property("method", &test)
                 }));
@@ -356,26 +321,24 @@ fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut 
     }
 }
 
-type Refusal<'a> = (&'a Directive, String);
-
 /// Rules of a block, by the module of Apache that has them: both must let a client in.
 #[derive(Default)]
 struct OwnRules {
     /// `Order`, `Allow` and `Deny`.
-    old: Option<Rule>,
+    old: Option<AccessRule>,
     /// `Require`.
-    new: Option<Rule>,
+    new: Option<AccessRule>,
 }
 
 /// The rule of one of the modules.
-type OfModule = fn(&OwnRules) -> Option<&Rule>;
+type OfModule = fn(&OwnRules) -> Option<&AccessRule>;
 
 impl OwnRules {
-    fn of_old(&self) -> Option<&Rule> {
+    fn of_old(&self) -> Option<&AccessRule> {
         self.old.as_ref()
     }
 
-    fn of_new(&self) -> Option<&Rule> {
+    fn of_new(&self) -> Option<&AccessRule> {
         self.new.as_ref()
     }
 }
@@ -396,7 +359,7 @@ impl<'a, 'd> Merge<'a, 'd> {
             let environment = environment::of_blocks(blocks, sections, section.block, has_tls);
             let scope = ExpressionScope { has_tls, environment: &environment };
             let old = old_rule(section.block, scope).ok().flatten();
-            OwnRules { old: old.map(Rule::of), new: required(section.block, true, scope).ok().flatten() }
+            OwnRules { old: old.map(AccessRule::of), new: required(section.block, true, scope).ok().flatten() }
         };
         let own: Vec<OwnRules> = sections.iter().map(own).collect();
         let is_mixed = own.iter().any(|own| own.old.is_some()) && own.iter().any(|own| own.new.is_some());
@@ -426,7 +389,7 @@ impl<'a, 'd> Merge<'a, 'd> {
     }
 
     /// The rule of a section that has rules of one module, and the way to others of that module.
-    fn only(&self, index: usize) -> Option<(&Rule, OfModule)> {
+    fn only(&self, index: usize) -> Option<(&AccessRule, OfModule)> {
         match &self.own[index] {
             OwnRules { old: Some(rule), new: None } => Some((rule, OwnRules::of_old)),
             OwnRules { old: None, new: Some(rule) } => Some((rule, OwnRules::of_new)),
@@ -454,7 +417,7 @@ impl<'a, 'd> Merge<'a, 'd> {
     }
 
     /// The rule of the other module that holds for all paths of a section.
-    fn of_other(&self, index: usize, of: OfModule) -> Result<Option<&Rule>, Refusal<'d>> {
+    fn of_other(&self, index: usize, of: OfModule) -> Result<Option<&AccessRule>, Refusal<'d>> {
         let section = &self.sections[index];
         for before in (0..index).rev() {
             let Some(rule) = of(&self.own[before]) else { continue };
@@ -472,7 +435,7 @@ impl<'a, 'd> Merge<'a, 'd> {
     }
 
     /// The rule that holds for the paths of a section; `None` if it has none, or changes nothing.
-    fn rule(&self, index: usize, scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'d>> {
+    fn rule(&self, index: usize, scope: ExpressionScope<'_>) -> Result<Option<AccessRule>, Refusal<'d>> {
         let section = &self.sections[index];
         let named = |name: &str| section.block.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
         if let Some(merging) = named("authmerging").filter(|merging| !merging.first().eq_ignore_ascii_case("off")) {
@@ -497,7 +460,7 @@ impl<'a, 'd> Merge<'a, 'd> {
 }
 
 /// The rule of a block; `None` if it has none.
-fn rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'a>> {
+fn rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option<AccessRule>, Refusal<'a>> {
     // Several requirements without a block: one is enough.
     joined(block, old_rule(block, scope)?, required(block, true, scope)?)
 }
@@ -512,16 +475,22 @@ fn is_satisfy_any(directive: &Directive) -> bool {
 }
 
 /// One rule of old and new ones.
-fn joined(block: &[Directive], old: Option<Access>, new: Option<Rule>) -> Result<Option<Rule>, Refusal<'_>> {
+fn joined(
+    block: &[Directive],
+    old: Option<ClientAccess>,
+    new: Option<AccessRule>,
+) -> Result<Option<AccessRule>, Refusal<'_>> {
     let is_any = is_any(block);
     Ok(match (old, new) {
         (None, None) => None,
-        (Some(access), None) => Some(Rule::of(access)),
+        (Some(access), None) => Some(AccessRule::of(access)),
         (None, Some(rule)) => Some(rule),
-        (Some(access), Some(rule)) if rule.access == Access::All => Some(Rule { access, is_any, ..rule }),
-        (Some(Access::All), Some(rule)) if !is_any => Some(rule),
-        (Some(Access::Denied), Some(_)) | (Some(_), Some(Rule { access: Access::Denied, .. })) if !is_any => {
-            Some(Rule::of(Access::Denied))
+        (Some(access), Some(rule)) if rule.access == ClientAccess::All => Some(AccessRule { access, is_any, ..rule }),
+        (Some(ClientAccess::All), Some(rule)) if !is_any => Some(rule),
+        (Some(ClientAccess::Denied), Some(_)) | (Some(_), Some(AccessRule { access: ClientAccess::Denied, .. }))
+            if !is_any =>
+        {
+            Some(AccessRule::of(ClientAccess::Denied))
         }
         (Some(_), Some(_)) => {
             let is_rule = |child: &&Directive| is_part(child);
@@ -529,223 +498,4 @@ fn joined(block: &[Directive], old: Option<Access>, new: Option<Rule>) -> Result
             return Err((directive, "old and new access rules are mixed".to_owned()));
         }
     })
-}
-
-/// `Order`, `Allow from` and `Deny from`.
-fn old_rule<'a>(block: &'a [Directive], scope: ExpressionScope<'_>) -> Result<Option<Access>, Refusal<'a>> {
-    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
-    let (mut if_allowed, mut if_denied) = (None, None);
-    let mut order = None;
-    for directive in block {
-        let list = match directive.name.to_ascii_lowercase().as_str() {
-            "order" => {
-                order = Some(directive.arguments.join("").to_ascii_lowercase());
-                continue;
-            }
-            "allow" => &mut allowed,
-            "deny" => &mut denied,
-            _ => continue,
-        };
-        for client in directive.arguments.iter().filter(|word| !word.eq_ignore_ascii_case("from")) {
-            if let Some(name) = client.strip_prefix("env=") {
-                let condition = of_environment(name, scope).ok_or_else(|| (directive, UNKNOWN_VARIABLE.to_owned()))?;
-                let list = if directive.name.eq_ignore_ascii_case("allow") { &mut if_allowed } else { &mut if_denied };
-                *list = Some(list.take().unwrap_or(ApacheCondition::Constant(false)).or(condition));
-                continue;
-            }
-            list.push(client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned()))?);
-        }
-    }
-    let is_closed = matches!(order.as_deref(), Some("allow,deny" | "mutual-failure"));
-    match (if_allowed, if_denied) {
-        (None, None) => {}
-        // `Deny from all` and `Allow from env=a`, or `Order Allow,Deny` and the latter.
-        (Some(condition), None) if allowed.is_empty() && (is_closed == denied.is_empty()) => {
-            return Ok(Some(access_if(condition)));
-        }
-        (None, Some(condition))
-            if denied.is_empty() && (!is_closed && allowed.is_empty() || is_closed && allowed == ["all"]) =>
-        {
-            return Ok(Some(access_if(condition.not())));
-        }
-        _ => return Err((&block[0], "variables and addresses are mixed".to_owned())),
-    }
-    if order.is_none() && allowed.is_empty() && denied.is_empty() {
-        return Ok(None);
-    }
-    let is_all = |list: &[String]| list.iter().any(|client| client == "all");
-    // `Order Deny,Allow` is the default: what no line names is allowed.
-    let is_open = !matches!(order.as_deref(), Some("allow,deny" | "mutual-failure"));
-    Ok(Some(match is_open {
-        true if is_all(&allowed) => Access::All,
-        true if is_all(&denied) && allowed.is_empty() => Access::Denied,
-        true if is_all(&denied) => Access::Clients(allowed),
-        true if denied.is_empty() => Access::All,
-        true if allowed.is_empty() => Access::Except(denied),
-        false if is_all(&denied) || allowed.is_empty() => Access::Denied,
-        false if is_all(&allowed) && denied.is_empty() => Access::All,
-        false if is_all(&allowed) => Access::Except(denied),
-        false if denied.is_empty() => Access::Clients(allowed),
-        _ => {
-            let directive = block.iter().find(|child| child.name.eq_ignore_ascii_case("deny")).unwrap_or(&block[0]);
-            return Err((directive, "some clients are both allowed and denied".to_owned()));
-        }
-    }))
-}
-
-/// Reason why a condition on a variable is not translated.
-const UNKNOWN_VARIABLE: &str = "no directive here sets its variable for all these paths";
-
-/// The condition under which a variable is set; `None` if it is unknown.
-fn of_environment(name: &str, scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
-    scope.environment.get(name).cloned().flatten()
-}
-
-fn access_if(condition: ApacheCondition) -> Access {
-    match condition {
-        ApacheCondition::Constant(true) => Access::All,
-        ApacheCondition::Constant(false) => Access::Denied,
-        ApacheCondition::When(text) => Access::When(text),
-    }
-}
-
-/// Network of a client in our form.
-pub(super) fn client_of(text: &str) -> Option<String> {
-    if text.eq_ignore_ascii_case("all") {
-        return Some("all".to_owned());
-    }
-    let (address, mask) = text.split_once('/').unwrap_or((text, ""));
-    if address.contains(':') {
-        return address.parse::<std::net::Ipv6Addr>().ok().map(|_| text.to_owned());
-    }
-    // `10.1` is a network, too.
-    let labels: Vec<&str> = address.split('.').filter(|label| !label.is_empty()).collect();
-    if labels.len() > 4 || labels.iter().any(|label| label.parse::<u8>().is_err()) || labels.is_empty() {
-        return None;
-    }
-    let full = [labels.as_slice(), &["0"; 4][labels.len()..]].concat().join(".");
-    let bits = match mask.parse::<std::net::Ipv4Addr>() {
-        Ok(mask) => mask.to_bits().leading_ones().to_string(),
-        Err(_) if mask.is_empty() => (labels.len() * 8).to_string(),
-        Err(_) => mask.to_owned(),
-    };
-    Some(if bits == "32" { full } else { format!("{full}/{bits}") })
-}
-
-/// `Require` lines. With `is_any`, one that holds is enough.
-fn required<'a>(block: &'a [Directive], is_any: bool, scope: ExpressionScope<'_>) -> Result<Option<Rule>, Refusal<'a>> {
-    let open = Rule::of(Access::All);
-    let mut found: Vec<(&Directive, Rule)> = Vec::new();
-    for directive in block {
-        let inner = match directive.name.to_ascii_lowercase().as_str() {
-            "require" => Some(one(directive, scope)?),
-            "requireall" => required(directive.children(), false, scope)?,
-            "requireany" => required(directive.children(), true, scope)?,
-            "requirenone" => match required(directive.children(), true, scope)? {
-                Some(Rule { access: Access::Clients(networks), needs_password: false, .. }) => {
-                    Some(Rule { access: Access::Except(networks), ..open.clone() })
-                }
-                Some(Rule { access: Access::When(condition), needs_password: false, .. }) => {
-                    Some(Rule { access: Access::When(format!("not ({condition})")), ..open.clone() })
-                }
-                _ => return Err((directive, "only addresses can be excluded".to_owned())),
-            },
-            _ => None,
-        };
-        found.extend(inner.map(|rule| (directive, rule)));
-    }
-    let Some((first, mut rule)) = found.first().map(|(directive, rule)| (*directive, rule.clone())) else {
-        return Ok(None);
-    };
-    for (directive, other) in &found[1..] {
-        rule = if is_any { any(&rule, other) } else { all(&rule, other) }
-            .ok_or_else(|| (*directive, format!("it cannot be combined with `{}`", first.line())))?;
-    }
-    Ok(Some(rule))
-}
-
-fn any(one: &Rule, other: &Rule) -> Option<Rule> {
-    if one.is_open() || other.is_open() {
-        return Some(Rule::of(Access::All));
-    }
-    match (&one.access, &other.access, one.needs_password, other.needs_password) {
-        (Access::Denied, _, false, _) => Some(other.clone()),
-        (_, Access::Denied, _, false) => Some(one.clone()),
-        (Access::Clients(a), Access::Clients(b), false, false) => {
-            Some(Rule { access: Access::Clients([a.as_slice(), b].concat()), ..one.clone() })
-        }
-        (Access::When(a), Access::When(b), false, false) => {
-            Some(Rule { access: Access::When(format!("({a}) or ({b})")), ..one.clone() })
-        }
-        (Access::All, Access::All, true, true) => Some(one.clone()),
-        (Access::All, Access::Clients(networks), true, false)
-        | (Access::Clients(networks), Access::All, false, true) => {
-            Some(Rule { access: Access::Clients(networks.clone()), needs_password: true, is_any: true })
-        }
-        _ => None,
-    }
-}
-
-fn all(one: &Rule, other: &Rule) -> Option<Rule> {
-    if one.is_any || other.is_any {
-        return None;
-    }
-    let access = match (&one.access, &other.access) {
-        (Access::Denied, _) | (_, Access::Denied) => Access::Denied,
-        (Access::All, access) | (access, Access::All) => access.clone(),
-        (Access::Except(a), Access::Except(b)) => Access::Except([a.as_slice(), b].concat()),
-        (Access::When(a), Access::When(b)) => Access::When(format!("({a}) and ({b})")),
-        _ => return None,
-    };
-    Some(Rule { access, needs_password: one.needs_password || other.needs_password, is_any: false })
-}
-
-fn one<'a>(directive: &'a Directive, scope: ExpressionScope<'_>) -> Result<Rule, Refusal<'a>> {
-    let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
-    let rule = Rule::of;
-    let unknown = || (directive, UNKNOWN_VARIABLE.to_owned());
-    let inexpressible = || (directive, "its expression has no counterpart".to_owned());
-    let clients = |list: &[&str]| -> Result<Vec<String>, Refusal<'a>> {
-        list.iter()
-            .map(|client| client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned())))
-            .collect()
-    };
-    Ok(match words.as_slice() {
-        ["all", "granted"] => rule(Access::All),
-        ["all", "denied"] => rule(Access::Denied),
-        ["not", "all", "granted"] => rule(Access::Denied),
-        ["local"] => rule(Access::Clients(["127.0.0.0/8", "::1"].map(str::to_owned).to_vec())),
-        ["ip", list @ ..] => rule(Access::Clients(clients(list)?)),
-        ["not", "ip", list @ ..] => rule(Access::Except(clients(list)?)),
-        ["env", names @ ..] => rule(access_if(of_any(names, scope).ok_or_else(unknown)?)),
-        ["not", "env", names @ ..] => rule(access_if(of_any(names, scope).ok_or_else(unknown)?.not())),
-        ["expr", text @ ..] => rule(access_if(of_expression(text, scope).ok_or_else(inexpressible)?)),
-        ["not", "expr", text @ ..] => rule(access_if(of_expression(text, scope).ok_or_else(inexpressible)?.not())),
-        ["method", names @ ..] => rule(access_if(of_methods(names))),
-        ["not", "method", names @ ..] => rule(access_if(of_methods(names).not())),
-        ["valid-user"] => Rule { access: Access::All, needs_password: true, is_any: false },
-        ["user" | "group", ..] => {
-            return Err((directive, "all users of the file have access; write a file of these users".to_owned()));
-        }
-        _ => return Err((directive, "there is no such requirement".to_owned())),
-    })
-}
-
-/// The condition that one of these variables is set.
-fn of_any(names: &[&str], scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
-    names.iter().try_fold(ApacheCondition::Constant(false), |found, name| Some(found.or(of_environment(name, scope)?)))
-}
-
-/// `Require expr`; its text may be quoted as a whole.
-fn of_expression(words: &[&str], scope: ExpressionScope<'_>) -> Option<ApacheCondition> {
-    expression::condition(&words.join(" "), scope)
-}
-
-fn of_methods(names: &[&str]) -> ApacheCondition {
-    let is_method = |found: ApacheCondition, name: &&str| {
-        found.or(ApacheCondition::When(format!("method == {}", quoted(&name.to_ascii_uppercase()))))
-    };
-    // Apache takes HEAD for GET.
-    let with_head = names.contains(&"GET").then_some("HEAD");
-    names.iter().copied().chain(with_head).fold(ApacheCondition::Constant(false), |found, name| is_method(found, &name))
 }

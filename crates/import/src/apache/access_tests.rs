@@ -224,6 +224,16 @@ fn rules_of_directories_hold_below_aliases() {
     );
 }
 
+/// Issue 23: a section for directories below the root rejected the root itself; `Satisfy Any` had no note.
+#[test]
+fn stars_are_names_of_directories() {
+    check("<Directory /srv/*>\nRequire all denied\n</Directory>", &["deny all path=\"~^/[^/]+(?:/|$)\""]);
+    check("<Directory /srv/a*>\nRequire all denied\n</Directory>", &["deny all path=\"~^/a[^/]*(?:/|$)\""]);
+    let (lines, remarks) = rules("<Directory /srv/a>\nRequire all denied\nSatisfy Any\n</Directory>");
+    assert_eq!(lines, ["deny all path=\"/a/*\""]);
+    assert!(remarks[0].contains("all rules must let a client in"), "{remarks:?}");
+}
+
 /// Issue 23: a redirect without a path, which is for those of its section, was no pattern.
 #[test]
 fn redirects_of_locations_need_no_path() {

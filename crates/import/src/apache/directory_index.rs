@@ -1,6 +1,7 @@
 //! `DirectoryIndex`, and listings of directories: `Options Indexes`.
 
-use super::host::is;
+use super::access;
+use super::host::{is, is_of_files};
 use super::section::{self, ApacheSection, Mount};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -89,13 +90,28 @@ pub(super) fn of_others(names: &[String], parts: &SiteParts) -> Option<KdlNode> 
 }
 
 /// Turns listings off that a section turns off for a part of the site.
-pub(super) fn drop_listings(sections: &[ApacheSection<'_>], parts: &mut SiteParts, notes: &mut Notes) {
+pub(super) fn drop_listings(
+    names: &[String],
+    sections: &[ApacheSection<'_>],
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) {
     if !parts.files.iter().any(|node| node.name() == "browse" && node.last_value() == "on") {
         return;
     }
     let is_of_part = |section: &&ApacheSection<'_>| {
         !section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all))
     };
+    // Apache rejects a directory whose index it would reject, even if there is none.
+    let guards_index = |section: &&ApacheSection<'_>| {
+        let patterns = section.patterns.as_deref().unwrap_or_default();
+        let fits = |name: &String| patterns.iter().any(|pattern| pattern.fits(&format!("/x/{name}")));
+        is_of_files(section.directive) && !access::is_open(section.block) && names.iter().any(fits)
+    };
+    if let Some(section) = sections.iter().find(guards_index) {
+        parts.files.retain(|node| node.name() != "browse");
+        notes.left(section.directive, "directories are listed nowhere, because it rejects index files");
+    }
     for section in sections.iter().filter(is_of_part) {
         let is_off = |child: &&Directive| is(child, "options") && option(child, &["indexes"]) == Some(false);
         if let Some(directive) = section.block.iter().find(is_off) {
@@ -187,6 +203,15 @@ pub(super) mod tests {
         let (text, remarks) =
             lines("<Directory /nowhere>\nOptions Indexes\n</Directory>\n<Location /a>\nOptions None\n</Location>");
         assert!(!text.contains("browse") && remarks[0].contains("listed nowhere"), "{text} {remarks:?}");
+    }
+
+    /// Issue 23: directories without an index were listed whose index is forbidden.
+    #[test]
+    fn directories_of_forbidden_indexes_are_not_listed() {
+        let (text, remarks) = lines("Options Indexes\n<Files *.html>\nRequire all denied\n</Files>");
+        assert!(!text.contains("browse") && remarks[0].contains("rejects index files"), "{text} {remarks:?}");
+        let (text, _) = lines("Options Indexes\n<Files *.txt>\nRequire all denied\n</Files>");
+        assert!(text.contains("browse on"), "{text}");
     }
 
     /// Issue 23: Apache forbids all paths of a directory with rules whose links must not be followed.

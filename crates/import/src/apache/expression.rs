@@ -310,7 +310,7 @@ fn matches(one: Operand, text: &str) -> Option<ApacheCondition> {
 
 fn client_in(network: &Operand) -> Option<ApacheCondition> {
     let Operand::Text(text) = network else { return None };
-    let network = quoted(&super::access::client_of(text)?);
+    let network = quoted(&super::requirements::client_of(text)?);
     Some(ApacheCondition::When(format!("client in ({network})")))
 }
 

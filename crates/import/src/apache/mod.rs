@@ -1,13 +1,15 @@
 //! Apache: reads its configuration, and translates it.
 //!
 //! [`syntax`] reads directives and decides conditions such as `<IfModule>`. [`host`] makes a site of each virtual host,
-//! from its [`section`]s in the order in which Apache merges them. [`access`] translates access rules, [`rewrite`] those
-//! of mod_rewrite, [`fields`] header fields, and [`proxy`] upstreams. [`expression`] translates the conditions of Apache's
-//! expressions, and [`environment`] those of variables that `SetEnvIf` sets.
+//! from its [`section`]s in the order in which Apache merges them. [`requirements`] reads access rules, and [`access`]
+//! merges those of sections. [`rewrite`] translates rules of mod_rewrite, [`fields`] header fields, and [`proxy`]
+//! upstreams. [`expression`] translates the conditions of Apache's expressions, and [`environment`] those of variables
+//! that `SetEnvIf` sets.
 
 mod access;
 #[cfg(test)]
 mod access_tests;
+mod addresses;
 mod alias;
 mod conditional;
 mod directory_index;
@@ -20,9 +22,11 @@ mod options;
 mod overrides;
 mod proxy;
 mod redirects;
+mod requirements;
 mod rewrite;
 mod rewrite_aliases;
 mod rewrite_condition;
+mod rewrite_forward;
 mod rewrite_values;
 mod section;
 mod syntax;

@@ -218,9 +218,9 @@ fn directory(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPattern>, String
     let text = text.trim_end_matches('/');
     let mut patterns = Vec::new();
     if text.contains(['*', '?']) {
-        // A name that ends the pattern may be that of a file, unless a slash follows it. No name is empty.
+        // Such a section is for files of that name, too, but not for the directory around it: no name is empty.
         let text = text.split('/').map(|name| if name == "*" { "[^/]+".to_owned() } else { glob(name) });
-        return directory_expression(&format!("^{}/", text.collect::<Vec<_>>().join("/")), mounts);
+        return directory_expression(&format!("^{}(?:/|$)", text.collect::<Vec<_>>().join("/")), mounts);
     }
     for mount in mounts {
         let own = mount.directory.trim_end_matches('/');
