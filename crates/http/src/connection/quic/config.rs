@@ -24,12 +24,13 @@ use crate::tls::{HelloFingerprint, ListenerTls, QuicTls};
 const VERSIONS: &[u32] = &[1];
 
 /// Requests at once that a client may begin with, at least 100 by RFC 9114, section 6.1. QUIC keeps two tables with a
-/// place for each stream that may be opened. These 100 and [`UNIDIRECTIONAL_STREAMS_MAX`] fill tables of 128.
+/// place for each stream that may be opened. A table of 128 has room for 112. If it is full, the first stream that ends doubles
+/// it. These 100 and [`UNIDIRECTIONAL_STREAMS_MAX`] leave room.
 const REQUESTS_MAX_FIRST: usize = 100;
 
 /// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
 /// types.
-const UNIDIRECTIONAL_STREAMS_MAX: u32 = 12;
+const UNIDIRECTIONAL_STREAMS_MAX: u32 = 8;
 
 /// Windows of streams that a connection's window has room for.
 const WINDOWS_A_CONNECTION: u64 = 8;
