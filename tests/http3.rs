@@ -293,6 +293,21 @@ fn a_drain_completes_requests() {
 }
 
 #[test]
+fn a_drain_completes_late_rejections() {
+    let upstream = upstream();
+    // The client is silent for longer than the server lingers.
+    let limits = "limits {\n body-timeout \"1s\"\n linger-timeout \"50ms\"\n}\n";
+    let Some(mut server) = H3Server::start_with(limits, &forward(&upstream)) else { return };
+    let mut session = server.connect();
+    session.order("begin /");
+    upstream.await_received("BEGIN");
+    server.operated.server.signal("TERM");
+    assert_eq!(session.order("await-response"), "408");
+    assert_eq!(session.order("await-end"), "closed 256");
+    assert!(server.operated.server.wait());
+}
+
+#[test]
 fn after_a_failed_upgrade_clients_reach_the_old_process() {
     let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
     let mut session = server.connect();

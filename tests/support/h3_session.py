@@ -6,6 +6,7 @@ tell PATH VALUE    sends a request with a field, prints status, content, and the
 post PATH BYTES    sends a request with content, prints status and content.
 begin PATH         sends a request and the beginning of its content.
 finish             sends the rest, prints status and content.
+await-response     sends nothing, prints the status.
 move               continues from another port.
 ping               waits until the server acknowledges a packet.
 await-end          prints the code with which the server has closed the connection.
@@ -107,6 +108,8 @@ class Session(QuicConnectionProtocol):
             return f"closed {self.closed.result()}" if self.closed.done() else "pong"
         if order == "await-end":
             return f"closed {await self.closed}"
+        if order == "await-response":
+            return (await self.answered).split()[0]
         if order == "get":
             self.begin("GET", arguments[0], None, True)
         elif order == "tell":
