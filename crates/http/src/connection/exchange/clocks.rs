@@ -68,6 +68,11 @@ impl ConnectionClocks {
         self.sent_at_ms = now.monotonic_ms;
     }
 
+    /// Time at which the transport last accepted output, or was found to accept none.
+    pub(crate) fn sent_at_ms(&self) -> u64 {
+        self.sent_at_ms
+    }
+
     /// Records if a frame or head is incomplete. `is_new` is true if it is another than before.
     pub(crate) fn on_partial(&mut self, is_partial: bool, is_new: bool, now: Now) {
         if is_new || !is_partial {

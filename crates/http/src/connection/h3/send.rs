@@ -75,9 +75,9 @@ impl H3WorkerConnection {
         self.ending_since_ms.unwrap_or(0) + self.linger_ms()
     }
 
-    /// Time by which the client must acknowledge something after the last request of a connection that ends.
+    /// Time by which the client must acknowledge something after the last request or output of a connection that ends.
     pub(super) fn acknowledged_by_ms(&self) -> u64 {
-        self.silent_since_ms + self.linger_ms()
+        self.silent_since_ms.max(self.clocks.sent_at_ms()) + self.linger_ms()
     }
 
     fn linger_ms(&self) -> u64 {
