@@ -36,7 +36,7 @@ import tempfile
 
 from harness import client, machine, servers, tree
 
-OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/optimized"
+OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
 KEYS = ("rate", "mean", "p50", "p90", "p99", "cpu")
 # Requests a second, above which only a server can answer whose latencies are below the resolution of wrk2.
 WRK2_LATENCY_RATE_MAX = 10_000

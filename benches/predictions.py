@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/optimized"
+OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
 PERCENTILES = (50, 99, 99.9)
 TOLERANCE = 0.01
 RATE = 500

@@ -253,7 +253,7 @@ def measure(start, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tailcoat", default=str(ROOT / "target/optimized/tailcoat"), metavar="COMMAND")
+    parser.add_argument("--tailcoat", default=str(ROOT / "target/programs/tailcoat"), metavar="COMMAND")
     parser.add_argument("--posts", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--readers", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--long-bytes", type=int, default=20 << 20, help="what readers ask for; default: %(default)s")

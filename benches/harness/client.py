@@ -88,7 +88,7 @@ def compiled(source, name=None, options=(), libraries=()):
     return program
 
 
-_tailor = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/optimized/tailor")
+_tailor = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/programs/tailor")
 """Program of the load generator; default: the optimized build."""
 
 
@@ -100,7 +100,7 @@ def use_tailor(program):
 
 def tailor():
     """Path of the load generator."""
-    require(_tailor, "`cargo build --profile optimized --package tailor` makes it")
+    require(_tailor, "`cargo xtask release --programs` makes it")
     return _tailor
 
 

@@ -15,7 +15,7 @@ from .servers import OURS, OURS_AGAIN
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 # A run changes no versioned file. A results file that the page must show is copied to benches/results.
 RESULTS = REPOSITORY / "target/results"
-DEFAULT_TAILCOAT = str(REPOSITORY / "target/optimized/tailcoat")
+DEFAULT_TAILCOAT = str(REPOSITORY / "target/programs/tailcoat")
 # Options that say where something is on this machine; the recorded command leaves them out.
 PLACES = {"--tailcoat", "--tailor", "--peer-root", "--results", "--record", "--commit", "--directory", "--modules", "--json", "--component",
           "--http-wasm", "--wasmtime"}

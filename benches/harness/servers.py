@@ -128,7 +128,7 @@ def _named(name, command, tailcoat_command, peer_root):
     if name in (OURS, OURS_AGAIN, OURS_HTTP2) or command:
         command = command or tailcoat_command
         program = shlex.split(command)[0]
-        client.require(program, f"the program of `{name}`; `cargo build --profile optimized` makes ours")
+        client.require(program, f"the program of `{name}`; `cargo xtask release --programs` makes ours")
         if "{port}" not in command:
             command = f"{command} {TAILCOAT_OPTIONS}"
         return Server(name, command, version=first_line(f"{program} --version"), program=shutil.which(program))

@@ -1,12 +1,12 @@
-//! `cargo xtask bench`: measures the optimized build beside its peers, and draws BENCHMARKS.md.
+//! `cargo xtask bench`: measures the programs of a release beside their peers, and draws BENCHMARKS.md.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use crate::cargo::{self, succeeds};
 use crate::charts;
+use crate::release::{self, ProfileSource};
 
-/// With `--charts`, writes BENCHMARKS.md and its charts from the results files. Otherwise builds tailcoat and tailor, and
+/// With `--charts`, writes BENCHMARKS.md and its charts from the results files. Otherwise builds tailcoat and tailor as for a release, and
 /// passes all arguments to `benches/bench.py`, whose exit status is the result.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.collect();
@@ -19,7 +19,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             }
         };
     }
-    if !succeeds(&mut cargo::command(&["build", "--profile", "optimized", "-p", "tailcoat", "-p", "tailor"])) {
+    if let Err(error) = release::build_here(&ProfileSource::EarlierTraining) {
+        eprintln!("{error}");
         return ExitCode::FAILURE;
     }
     match Command::new("python3").arg("benches/bench.py").args(arguments).status() {

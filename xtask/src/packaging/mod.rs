@@ -1,9 +1,11 @@
-//! `cargo xtask packaging`: what users are given, tried: the manual as a book, the manifests, the image.
+//! `cargo xtask packaging`: what users are given, tried: the manual as a book, the manifests, the image, the
+//! training of released programs.
 
 mod chart;
 mod container;
 mod kubernetes;
 mod manual;
+mod training;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use crate::skips;
 
-const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [--write] [manual|kubernetes|container]...";
+const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [--write] [manual|kubernetes|container|training]...";
 
 /// Result of a check: no fault, or a reason why it cannot run here.
 pub(crate) enum CheckOutcome {
@@ -23,8 +25,12 @@ pub(crate) enum CheckOutcome {
 
 type PackageCheck = fn(&Path) -> Result<CheckOutcome, Box<dyn Error>>;
 
-const CHECKS: [(&str, PackageCheck); 3] =
-    [("manual", manual::check), ("kubernetes", kubernetes::check), ("container", container::check)];
+const CHECKS: [(&str, PackageCheck); 4] = [
+    ("manual", manual::check),
+    ("kubernetes", kubernetes::check),
+    ("container", container::check),
+    ("training", training::check),
+];
 
 /// Runs the checks that are named, or all. Says whether none has failed.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn Error>> {

@@ -1,12 +1,14 @@
-//! `cargo xtask release`: makes the files that users get, in `target/dist`: a tarball, a Debian package, an SBOM, and the
-//! programs' debug symbols.
+//! `cargo xtask release`: makes the files that users get, in `target/dist`: a tarball, a Debian package, an SBOM, the
+//! programs' debug symbols, and the profile by which they are arranged.
 //!
-//! The same programs are packed into the same bytes: times are those of the commit, files are in order and root's. Paths of
+//! The same sources and profile give the same bytes: times are those of the commit, files are in order and root's. Paths of
 //! the machine are taken out of the programs; compilers and libc are the machine's.
 
 mod authorities;
 mod debian;
+mod programs;
 mod sbom;
+mod training;
 mod tree;
 
 use std::error::Error;
@@ -14,10 +16,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+pub(crate) use programs::{ProfileSource, build_here};
+pub(crate) use training::try_out;
 pub(crate) use tree::unreleased;
 use tree::{PROGRAMS, Tree};
-
-use crate::cargo;
 
 /// Properties of a release.
 struct Release {
@@ -39,7 +41,12 @@ impl Release {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask release [--target TRIPLE] [--no-build]";
+const USAGE: &str = "\
+usage: cargo xtask release [--target TRIPLE] [--profile FILE] [--programs | --no-build]
+  --target TRIPLE  programs for another machine (default: this one)
+  --profile FILE   arrange the programs by this profile, such as the one of a release (default: make one)
+  --programs       only the programs, in target/programs, by the profile of the last build if there is one
+  --no-build       pack the programs that are there";
 
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     match try_run(arguments) {
@@ -55,28 +62,34 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<Vec<PathBuf>, Box<dyn Error>> {
-    let (mut target, mut builds) = (format!("{}-unknown-linux-gnu", std::env::consts::ARCH), true);
+    let (mut target, mut builds, mut packs) = (programs::machine(), true, true);
+    let mut profile = None;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--target" => target = arguments.next().ok_or(USAGE)?,
-            // For work on packages: those programs are packed that are there.
+            "--profile" => profile = Some(ProfileSource::File(arguments.next().ok_or(USAGE)?.into())),
+            "--programs" => packs = false,
+            // For work on packages.
             "--no-build" => builds = false,
             _ => return Err(USAGE.into()),
         }
     }
-    let output = Path::new("target/release-build");
+    if !packs {
+        return Ok(vec![build_here(&profile.unwrap_or(ProfileSource::EarlierTraining))?]);
+    }
     let release = Release {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        time: read(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().parse()?,
-        programs: output.join(&target).join("stripped"),
+        time: commit_time()?,
+        programs: Path::new("target/release-build").join(&target).join("stripped"),
         directory: "target/dist".into(),
         target,
     };
     fs::create_dir_all(&release.directory)?;
     let mut made = Vec::new();
     if builds {
-        build(&release, output)?;
-        made.push(split_symbols(&release, &output.join(&release.target).join("optimized"))?);
+        let built = programs::build(&release.target, &profile.unwrap_or(ProfileSource::Training))?;
+        made.push(split_symbols(&release, &built.directory)?);
+        made.push(copy_profile(&release, &built.profile)?);
     }
     let sbom = sbom::write(&release)?;
     let tree = Tree::make(&release)?;
@@ -85,29 +98,17 @@ fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<Vec<PathBuf>, 
     Ok(made)
 }
 
-/// Builds both programs with all but the kernel linked in.
-fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
-    let root = std::env::current_dir()?;
-    let home = std::env::var_os("CARGO_HOME")
-        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"), PathBuf::from);
-    let (root, home) = (root.display(), home.display());
-    let c_flags = format!("-ffile-prefix-map={root}=. -ffile-prefix-map={home}=cargo");
-    let mut flags =
-        format!("-Ctarget-feature=+crt-static --remap-path-prefix={root}=. --remap-path-prefix={home}=cargo");
-    if release.target.ends_with("-gnu") {
-        flags += &format!(" -Clink-arg={}", compile_lookups(output)?.display());
-    }
-    let build = ["build", "--profile", "optimized", "--locked", "-p", "tailcoat", "-p", "tailor", "--target"];
-    let mut cargo = cargo::command(&build);
-    cargo
-        .arg(&release.target)
-        .arg("--target-dir")
-        .arg(output)
-        .env("RUSTFLAGS", flags)
-        .env("CFLAGS", &c_flags)
-        .env("CXXFLAGS", &c_flags)
-        .env("SOURCE_DATE_EPOCH", release.time.to_string());
-    run_command(&mut cargo)
+/// Seconds since 1970: when the commit was made.
+fn commit_time() -> Result<u64, Box<dyn Error>> {
+    Ok(read(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().parse()?)
+}
+
+/// Puts the profile beside the packages: with it, the same sources give the same bytes.
+fn copy_profile(release: &Release, profile: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let name = format!("tailcoat-{}-{}.profdata", release.version, release.architecture());
+    let copy = release.directory.join(name);
+    fs::copy(profile, &copy)?;
+    Ok(copy)
 }
 
 /// Splits the built programs into programs without symbols, and a tarball of `PROGRAM.debug` files. A debugger finds such a file
@@ -128,16 +129,6 @@ fn split_symbols(release: &Release, built: &Path) -> Result<PathBuf, Box<dyn Err
     }
     open_directories(&directory)?;
     tree::pack(release, &name)
-}
-
-/// Compiles what keeps a statically linked glibc from loading others' libraries.
-fn compile_lookups(output: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    fs::create_dir_all(output)?;
-    // A relative path: flags are in the names of symbols, which must not tell where the sources are.
-    let object = output.join("lookups.o");
-    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    run_command(compiler.args(["-O2", "-c", "xtask/src/release/lookups.c", "-o"]).arg(&object))?;
-    Ok(object)
 }
 
 /// SHA-256 sums of all that was made, as `sha256sum -c` reads them.

@@ -14,9 +14,15 @@ use crate::config::{
     UpstreamServerAddress, ValkeyTopology, state_directory,
 };
 
-/// Files of the process itself, the limits of its container, and /dev/null.
-const OF_PROCESS: [(&str, Rights); 3] =
-    [("/proc/self", Rights::Read), ("/sys/fs/cgroup", Rights::Read), ("/dev/null", Rights::Append)];
+/// Files of the process itself, the limits of its container, /dev/null, and random numbers: a statically linked program may
+/// read them from files, because it does not find the function of the C library.
+const OF_PROCESS: [(&str, Rights); 5] = [
+    ("/proc/self", Rights::Read),
+    ("/sys/fs/cgroup", Rights::Read),
+    ("/dev/null", Rights::Append),
+    ("/dev/random", Rights::Read),
+    ("/dev/urandom", Rights::Read),
+];
 
 /// Files for lookups of user names in a configuration.
 const USERS: [&str; 3] = ["/etc/nsswitch.conf", "/etc/passwd", "/etc/group"];
