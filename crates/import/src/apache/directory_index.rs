@@ -160,7 +160,7 @@ fn option(directive: &Directive, names: &[&str]) -> Option<bool> {
     let words = || directive.arguments.iter().map(|word| word.to_ascii_lowercase());
     let is_relative = words().any(|word| word.starts_with(['+', '-']));
     let is_named = |word: &str| names.contains(&word.trim_start_matches(['+', '-'])) || word == "all";
-    match words().filter(|word| is_named(word)).last() {
+    match words().rev().find(|word| is_named(word)) {
         Some(word) => Some(!word.starts_with('-')),
         None if is_relative => None,
         None => Some(false),

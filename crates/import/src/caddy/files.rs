@@ -389,7 +389,8 @@ pub(super) fn php(
             let node = KdlNode::with("fastcgi", &text).text(&to);
             let node = if is_whole && has_files { node } else { node.property("root", &root) };
             site.parts.handlers.push(with_tests(node, &reach.tests).block(options.clone()));
-            if !has_files && !is_rejected && !(is_whole && front.is_some()) {
+            let has_front = is_whole && front.is_some();
+            if !has_files && !is_rejected && !has_front {
                 // The FastCGI server has no such script.
                 site.parts.handlers.push(with_tests(KdlNode::with("respond", text).word(404), &reach.tests));
             }

@@ -22,7 +22,7 @@ impl CaddySiteParts<'_, '_> {
         for run in directives.chunk_by(|one, other| matcher(one).is_some() && matcher(one) == matcher(other)) {
             let changes = run[..run.len() - 1].iter().any(|directive| changes_path(directive));
             if !changes {
-                joined.extend(run.iter().map(|directive| Directive::clone(directive)));
+                joined.extend(run.iter().copied().cloned());
                 continue;
             }
             let last = run[run.len() - 1];
@@ -30,7 +30,7 @@ impl CaddySiteParts<'_, '_> {
             let is_guarded = || run.iter().skip_while(|one| !changes_path(one)).skip(1).all(|one| is_guard(one));
             if !is_handled && is_guarded() {
                 // Passwords are required for the path before the rewrite, too.
-                joined.extend(run.iter().map(|directive| Directive::clone(directive)));
+                joined.extend(run.iter().copied().cloned());
                 continue;
             }
             let rest = |directive: &&Directive| Directive {
@@ -47,7 +47,7 @@ impl CaddySiteParts<'_, '_> {
                     let why = "it applies to requests that were rewritten before, whatever their path is now";
                     self.parts.close(last, &reach.paths, why, notes);
                 }
-                joined.extend(run.iter().map(|directive| Directive::clone(directive)));
+                joined.extend(run.iter().copied().cloned());
                 continue;
             }
             joined.push(Directive {
