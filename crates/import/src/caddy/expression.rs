@@ -41,7 +41,7 @@ impl ExpressionValue {
 ///
 /// The part that has no counterpart.
 pub(super) fn read(text: &str, scope: &MatcherScope<'_>) -> Result<ExpressionValue, String> {
-    let mut reader = ExpressionReader { rest: text.trim(), scope, depth: 0 };
+    let mut reader = ExpressionReader { rest: text.trim(), scope, depth: 1 };
     let verdict = reader.any()?;
     match reader.rest {
         "" => Ok(verdict),
@@ -78,16 +78,25 @@ impl<'t> ExpressionReader<'t, '_, '_> {
     }
 
     fn any(&mut self) -> Result<ExpressionValue, String> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err("the expression is nested too deeply".to_owned());
-        }
         let mut verdict = self.all()?;
         while self.takes("||") {
             verdict = verdict.joined(self.all()?, false);
         }
-        self.depth -= 1;
         Ok(verdict)
+    }
+
+    /// Reads what is in parentheses, or after a negation.
+    fn inner(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<ExpressionValue, String>,
+    ) -> Result<ExpressionValue, String> {
+        if self.depth == DEPTH_MAX {
+            return Err("the expression is nested too deeply".to_owned());
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
     }
 
     fn all(&mut self) -> Result<ExpressionValue, String> {
@@ -100,16 +109,10 @@ impl<'t> ExpressionReader<'t, '_, '_> {
 
     fn one(&mut self) -> Result<ExpressionValue, String> {
         if !self.rest.starts_with("!=") && self.takes("!") {
-            self.depth += 1;
-            if self.depth > DEPTH_MAX {
-                return Err("the expression is nested too deeply".to_owned());
-            }
-            let inner = self.one()?;
-            self.depth -= 1;
-            return Ok(inner.negated());
+            return Ok(self.inner(Self::one)?.negated());
         }
         if self.takes("(") {
-            let inner = self.any()?;
+            let inner = self.inner(Self::any)?;
             self.needs(")")?;
             return Ok(inner);
         }
@@ -220,11 +223,9 @@ impl<'t> ExpressionReader<'t, '_, '_> {
         let Some((name, rest)) = self.rest[1..].split_once('}') else { return Err(unknown(self.rest)) };
         let variable = variable(name).ok_or_else(|| format!("`{{{name}}}` has no counterpart here"))?;
         self.rest = rest.trim_start();
-        for (sign, operator) in [("==", "=="), ("!=", "!=")] {
-            if self.takes(sign) {
-                let text = self.text()?;
-                return Ok(ExpressionValue::Test(format!("{variable} {operator} {}", quoted(&text))));
-            }
+        if let Some(sign) = ["==", "!="].into_iter().find(|sign| self.takes(sign)) {
+            let text = self.text()?;
+            return Ok(ExpressionValue::Test(format!("{variable} {sign} {}", quoted(&text))));
         }
         if self.takes("in ") {
             let texts: Vec<String> = self.texts()?.iter().map(|text| quoted(text)).collect();
@@ -256,16 +257,13 @@ pub(super) fn variable(name: &str) -> Option<String> {
         return Some(format!("map.{map}"));
     }
     let short = name.strip_prefix("http.request.").unwrap_or(name);
-    let is_name = |name: &&str| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
     Some(match short {
         "method" => "method".to_owned(),
         "host" => "host".to_owned(),
         "scheme" => "scheme".to_owned(),
         "path" | "uri.path" => "path".to_owned(),
         short => {
-            let of = |prefix: &str| short.strip_prefix(prefix).filter(is_name);
+            let of = |prefix: &str| short.strip_prefix(prefix).filter(|name| is_name(name));
             if let Some(field) = of("header.") {
                 format!("request.header.{field}")
             } else if let Some(argument) = of("uri.query.").or(of("query.")) {
@@ -275,6 +273,11 @@ pub(super) fn variable(name: &str) -> Option<String> {
             }
         }
     })
+}
+
+/// Returns `true` if variables may have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 #[cfg(test)]

@@ -52,10 +52,8 @@ fn read(directive: &Directive) -> Option<Vec<(String, String, MapLines)>> {
     let source = expression::variable(source.strip_prefix('{')?.strip_suffix('}')?)?;
     let maps = placeholders.iter().enumerate().map(|(index, placeholder)| {
         let name = placeholder.strip_prefix('{')?.strip_suffix('}')?;
-        let is_name =
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         let lines = cases(directive.children(), index)?;
-        is_name.then(|| (placeholder.clone(), name.to_owned(), (format!("{{{source}}}"), lines)))
+        expression::is_name(name).then(|| (placeholder.clone(), name.to_owned(), (format!("{{{source}}}"), lines)))
     });
     maps.collect()
 }

@@ -276,7 +276,7 @@ pub(super) fn uri(
         };
         Some((ForeignPattern::Expression(text), to))
     };
-    let all = [ForeignPattern::Prefix("/".to_owned())];
+    let all = [all_paths()];
     let paths = if reach.paths.is_empty() { &all } else { reach.paths.as_slice() };
     let Some((paths, to)) = paths.iter().map(expression).collect::<Option<(Vec<_>, Vec<_>)>>() else {
         return site.parts.close(directive, &reach.paths, why, notes);

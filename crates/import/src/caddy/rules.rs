@@ -5,6 +5,7 @@ use super::placeholders::{self, TextPlace};
 use super::rewrites::CaddyRule;
 use super::site::{CaddySiteParts, Reach, Scope};
 use super::{files, proxy, rewrites};
+use crate::config;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -298,20 +299,6 @@ fn operation(name: &str) -> (&str, &'static str) {
     }
 }
 
-/// Fields of a request that the server writes itself.
-const OWN_REQUEST_FIELDS: [&str; 10] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// Lines for a header field.
 pub(super) fn field_lines(
     option: &'static str,
@@ -326,7 +313,7 @@ pub(super) fn field_lines(
     if name.contains(['*', '{']) {
         return Err("a field has a fixed name".to_owned());
     }
-    if option == "request-header" && OWN_REQUEST_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+    if option == "request-header" && config::is_own_request_field(name) {
         return Err("this field controls how the request is sent".to_owned());
     }
     let value = match action {

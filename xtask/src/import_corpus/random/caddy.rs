@@ -498,31 +498,25 @@ impl CaddyWriter {
     fn reverse_proxy(&mut self) {
         let (matcher, port) = (self.matcher(), self.one(&["3001", "3002", "3003"]));
         let first = format!("reverse_proxy {matcher}127.0.0.1:{port}");
-        if !self.is_one_of(4) {
-            return self.line(&first);
+        let options = ["header_up X-Stub deny", "header_down X-Two two", "header_down -X-Of-Stub", "rewrite /sub{uri}"];
+        self.line_with_option(&first, 4, &options);
+    }
+
+    /// Writes a directive. One of some cases has an option in a block.
+    fn line_with_option(&mut self, first: &str, cases: usize, options: &[&str]) {
+        if !self.is_one_of(cases) {
+            return self.line(first);
         }
-        let line = self.one(&[
-            "header_up X-Stub deny",
-            "header_down X-Two two",
-            "header_down -X-Of-Stub",
-            "rewrite /sub{uri}",
-        ]);
-        self.block(&format!("{first} {{"), |writer| writer.line(line));
+        let option = self.one(options);
+        self.block(&format!("{first} {{"), |writer| writer.line(option));
     }
 
     fn php(&mut self) {
         let matcher = self.matcher();
         let first = format!("php_fastcgi {matcher}127.0.0.1:9000");
-        if !self.is_one_of(3) {
-            return self.line(&first);
-        }
-        let line = self.one(&[
-            "index off",
-            "try_files {path} =404",
-            "root /srv/two",
-            "try_files {path} {path}/index.php /index.php",
-        ]);
-        self.block(&format!("{first} {{"), |writer| writer.line(line));
+        let options =
+            ["index off", "try_files {path} =404", "root /srv/two", "try_files {path} {path}/index.php /index.php"];
+        self.line_with_option(&first, 3, &options);
     }
 
     fn file_server(&mut self) {
