@@ -36,7 +36,7 @@ import tempfile
 
 from harness import client, machine, servers, tree
 
-OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
+PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
 KEYS = ("rate", "mean", "p50", "p90", "p99", "cpu")
 # Requests a second, above which only a server can answer whose latencies are below the resolution of wrk2.
 WRK2_LATENCY_RATE_MAX = 10_000
@@ -85,7 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {' '.join(LOADS)}; all, if none is named")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each client; default: %(default)s")
-    parser.add_argument("--tailor", default=OPTIMIZED / "tailor", help="default: the optimized build")
+    parser.add_argument("--tailor", default=PROGRAMS / "tailor", help="default: the optimized build")
     parser.add_argument("--wrk2", default="wrk2", help="wrk2's program; default: %(default)s")
     arguments = parser.parse_args()
     programs = {"tailor": arguments.tailor, AGAIN: arguments.tailor, "wrk2": arguments.wrk2}
@@ -107,7 +107,7 @@ def measure(name, files, path, rounds, programs):
         program = client.compiled(servers.PEERS / "delays.c")
         server = servers.Server("delays", f"{program} {{port}} {work.server.removeprefix('delays')}")
     else:
-        server = servers.named([work.server], str(OPTIMIZED / "tailcoat"))[0]
+        server = servers.named([work.server], str(PROGRAMS / "tailcoat"))[0]
     clients = ["tailor", *there, AGAIN]
     samples = {each: [] for each in clients}
     with servers.running(server, files, path) as running, tempfile.TemporaryDirectory() as scratch:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
+PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "target/programs"
 PERCENTILES = (50, 99, 99.9)
 TOLERANCE = 0.01
 RATE = 500
@@ -160,7 +160,7 @@ def measure(name, tailor):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"of {' '.join(SERVERS)}; all, if none is named")
-    parser.add_argument("--tailor", default=OPTIMIZED / "tailor", help="default: the optimized build")
+    parser.add_argument("--tailor", default=PROGRAMS / "tailor", help="default: the optimized build")
     arguments = parser.parse_args()
     sys.exit(any([measure(name, arguments.tailor) for name in arguments.servers or SERVERS]))
 

@@ -89,11 +89,11 @@ def compiled(source, name=None, options=(), libraries=()):
 
 
 _tailor = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/programs/tailor")
-"""Program of the load generator; default: the optimized build."""
+"""Program of the load generator; default: that of the last build as for a release."""
 
 
 def use_tailor(program):
-    """Takes another program than the optimized build as the load generator."""
+    """Takes another program as the load generator."""
     global _tailor
     _tailor = str(pathlib.Path(program).resolve())
 

@@ -5,6 +5,7 @@ mod attack;
 mod bench;
 mod caching;
 mod cargo;
+mod certificate;
 mod charts;
 mod churn;
 mod ci;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::certificate;
 use crate::process::{ChildProcess, free_port};
 use crate::skips;
 
@@ -79,13 +80,7 @@ fn has_tlslite() -> bool {
 fn start_tailcoat(port: u16) -> Result<ChildProcess, Box<dyn Error>> {
     let directory = PathBuf::from("target/tls-conformance");
     std::fs::create_dir_all(&directory)?;
-    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=localhost", "-keyout"]);
-    let made = openssl.arg(&key).arg("-out").arg(&certificate).stderr(Stdio::null()).status();
-    if !made.map_err(|error| format!("cannot start openssl: {error}"))?.success() {
-        return Err("openssl cannot make a certificate".into());
-    }
+    certificate::write(&directory, &["rsa:2048"])?;
     let config = directory.join("tailcoat.kdl");
     // Relative paths start from the directory of the configuration.
     std::fs::write(

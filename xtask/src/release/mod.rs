@@ -74,6 +74,9 @@ fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<Vec<PathBuf>, 
             _ => return Err(USAGE.into()),
         }
     }
+    if !packs && (target != programs::machine() || !builds) {
+        return Err(USAGE.into());
+    }
     if !packs {
         return Ok(vec![build_here(&profile.unwrap_or(ProfileSource::EarlierTraining))?]);
     }

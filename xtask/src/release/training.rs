@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{run_command, tree};
+use crate::certificate;
 use crate::process::{ChildProcess, free_port};
 
 /// Files of the site: name and size in bytes.
@@ -82,20 +83,25 @@ const TRIAL_SHARE: u32 = 500;
 /// Has the programs in a directory serve and send all requests, and write their counts.
 pub(super) fn train(programs: &Path, counts: &Path) -> Result<(), Box<dyn Error>> {
     // The server writes its counts where no configuration permits it to write.
-    run(programs, counts, 1, "files off\n    system-calls \"allow\"")
+    let site = Site::make(&counts.with_file_name("site"), "files off\n    system-calls \"allow\"")?;
+    run(programs, &site, Some(counts), 1)
 }
 
 /// Tries the programs in a directory: confined as they are for users, they serve and send some of all requests.
 pub(crate) fn try_out(programs: &Path) -> Result<(), Box<dyn Error>> {
-    run(programs, &std::path::absolute("target/trial/counts")?, TRIAL_SHARE, "")
+    run(programs, &Site::make(Path::new("target/trial"), "")?, None, TRIAL_SHARE)
 }
 
-fn run(programs: &Path, counts: &Path, share: u32, confinement: &str) -> Result<(), Box<dyn Error>> {
-    fs::create_dir_all(counts)?;
-    let site = Site::make(&counts.with_file_name("site"), confinement)?;
+/// Serves and sends one of `share` requests. Programs that count write to `counts`.
+fn run(programs: &Path, site: &Site, counts: Option<&Path>, share: u32) -> Result<(), Box<dyn Error>> {
+    let count_in = |command: &mut Command, name: &str| {
+        if let Some(counts) = counts {
+            command.env("LLVM_PROFILE_FILE", counts.join(name));
+        }
+    };
     let mut server = Command::new(programs.join("tailcoat"));
-    server.args(["run", "-c"]).arg(&site.config).env("LLVM_PROFILE_FILE", counts.join("server.profraw"));
-    server.stderr(Stdio::null());
+    server.args(["run", "-c"]).arg(&site.config).stderr(Stdio::null());
+    count_in(&mut server, "server.profraw");
     let mut server = ChildProcess::start(server, site.plain)?;
     let versions = [("http", ""), ("https", ""), ("https", "--http2"), ("https", "--http3")];
     for (number, (scheme, version)) in versions.into_iter().enumerate() {
@@ -103,7 +109,7 @@ fn run(programs: &Path, counts: &Path, share: u32, confinement: &str) -> Result<
         for (index, load) in LOADS.iter().enumerate() {
             let mut tailor = tailor(&programs.join("tailor"), load, version, load.requests.div_ceil(share));
             tailor.arg(format!("{scheme}://127.0.0.1:{port}{}", load.path));
-            tailor.env("LLVM_PROFILE_FILE", counts.join(format!("client-{number}-{index}.profraw")));
+            count_in(&mut tailor, &format!("client-{number}-{index}.profraw"));
             run_command(&mut tailor).map_err(|error| format!("{} by {scheme} {version}: {error}", load.path))?;
         }
     }
@@ -154,11 +160,7 @@ impl Site {
                 fs::write(root.join(folder).join("page.html"), &page)?;
             }
         }
-        let mut openssl = Command::new("openssl");
-        openssl.args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=localhost"]);
-        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout"]);
-        let files = (directory.join("key.pem"), directory.join("certificate.pem"));
-        run_command(openssl.arg(files.0).arg("-out").arg(files.1).stderr(Stdio::null()))?;
+        certificate::write(directory, &["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])?;
         let (plain, tls, upstream) = (free_port()?, free_port()?, free_port()?);
         let config = directory.join("tailcoat.kdl");
         fs::write(&config, configuration(plain, tls, upstream, confinement))?;
