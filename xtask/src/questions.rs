@@ -46,6 +46,7 @@ pub(crate) fn problems(root: &Path) -> Vec<String> {
         }
     }
     problems.extend(far_pages(root));
+    problems.extend(foreign_links(root));
     problems
 }
 
@@ -80,17 +81,31 @@ fn parse(text: &str) -> Result<Vec<ManualQuestion>, String> {
 
 /// Pages of the manual that take more clicks from the first page than they may.
 fn far_pages(root: &Path) -> Vec<String> {
-    let linked = |page: &str| -> BTreeSet<String> {
-        let text = std::fs::read_to_string(root.join(page)).unwrap_or_default();
-        links::documents(page, &text).into_iter().filter(|target| target.ends_with(".md")).collect()
-    };
     let mut reached = BTreeSet::from([FIRST_PAGE.to_owned()]);
     for _ in 0..CLICKS_MAX {
-        reached = reached.iter().flat_map(|page| linked(page)).chain(reached.clone()).collect();
+        reached = reached.iter().flat_map(|page| linked(root, page)).chain(reached.clone()).collect();
     }
-    let pages = linked(PAGES);
+    let pages = linked(root, PAGES);
     let far = pages.iter().filter(|page| !reached.contains(*page));
     far.map(|page| format!("{page}: more than {CLICKS_MAX} clicks from {FIRST_PAGE}")).collect()
+}
+
+/// Links of the manual's pages to documents of `docs` that are no pages: the book does not have them.
+fn foreign_links(root: &Path) -> Vec<String> {
+    let pages = linked(root, PAGES);
+    let mut problems = Vec::new();
+    for page in &pages {
+        let foreign =
+            linked(root, page).into_iter().filter(|target| target.starts_with("docs/") && !pages.contains(target));
+        problems.extend(foreign.map(|target| format!("{page}: links to {target}, which is not in {PAGES}")));
+    }
+    problems
+}
+
+/// Documents in Markdown that a document links to.
+fn linked(root: &Path, document: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root.join(document)).unwrap_or_default();
+    links::documents(document, &text).into_iter().filter(|target| target.ends_with(".md")).collect()
 }
 
 #[cfg(test)]
@@ -118,7 +133,7 @@ mod tests {
             ("docs/a.md", "# A\n[b](b.md#b)"),
             ("docs/b.md", "[c](c.md)"),
             ("docs/c.md", ""),
-            ("docs/d.md", ""),
+            ("docs/d.md", "[e](decisions/e.md) [f](../f.md)"),
             (
                 FILE,
                 "[[question]]\ntext = \"1\"\nanswer = \"a.md#a\"\nsearch = \"a\"\n[[question]]\ntext = \"2\"\n\
@@ -131,13 +146,14 @@ mod tests {
         }
         let found = problems(&root);
         std::fs::remove_dir_all(&root).expect("it is ours");
-        assert_eq!(found.len(), 5, "{found:?}");
+        assert_eq!(found.len(), 6, "{found:?}");
         for (problem, words) in found.iter().zip([
             "3 questions",
             "2: a.md#b: there is no such heading",
             "3: needs",
             "docs/c.md",
-            "docs/d.md",
+            "docs/d.md: more",
+            "docs/d.md: links to docs/decisions/e.md",
         ]) {
             assert!(problem.contains(words), "{problem} {words}");
         }
