@@ -15,6 +15,8 @@ use crate::notes::Notes;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Address {
     host: String,
+    /// Path matcher; without one, the site has all paths.
+    path: Option<String>,
     /// Port, and true if connections use TLS.
     listener: CaddyListener,
 }
@@ -40,21 +42,31 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
     let mut listeners: BTreeMap<String, BTreeSet<CaddyListener>> = BTreeMap::new();
     for text in &site.addresses {
         match read(text, shared) {
-            Ok(Address { host, listener }) => {
-                listeners.entry(host).or_default().insert(listener);
+            // The site of all paths, or of the first, has those of the other addresses, too.
+            Ok(address) if owner(&address, shared).is_some_and(|owner| !std::ptr::eq(owner, site)) => {}
+            Ok(address) => {
+                let is_plain = CaddyListener::Port(shared.options.http_port, false);
+                let has_plain = address.listener == CaddyListener::Automatic
+                    && has_site(&address.host, &BTreeSet::from([is_plain]), shared);
+                // Another site has its requests without TLS.
+                let listener =
+                    if has_plain { CaddyListener::Port(shared.options.https_port, true) } else { address.listener };
+                listeners.entry(address.host).or_default().insert(listener);
             }
             Err(why) => notes.left(&directive, format!("`{text}`: {why}")),
         }
     }
-    // Hosts with the same listeners are one site.
-    let mut groups: BTreeMap<BTreeSet<CaddyListener>, Vec<String>> = BTreeMap::new();
+    // Hosts with the same listeners are one site, unless some paths have a block of their own.
+    let mut groups: BTreeMap<(BTreeSet<CaddyListener>, Option<String>), Vec<String>> = BTreeMap::new();
     for (host, listeners) in listeners {
-        groups.entry(listeners).or_default().push(host);
+        let own = has_paths(&host, shared).then(|| host.clone());
+        groups.entry((listeners, own)).or_default().push(host);
     }
     let mut nodes = Vec::new();
-    for (listeners, names) in groups {
-        let mut named = hosts_of_matchers(&site.directives);
-        if uses_labels(&site.directives) {
+    for ((listeners, own), names) in groups {
+        let directives = own.map_or_else(|| site.directives.clone(), |host| by_path(&host, site, shared));
+        let mut named = hosts_of_matchers(&directives);
+        if uses_labels(&directives) {
             named.extend(names.iter().filter(|name| !name.is_empty() && !name.contains('*')).cloned());
             let mut seen = BTreeSet::new();
             named.retain(|host| seen.insert(host.clone()));
@@ -79,7 +91,7 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
         }
         for (names, host) in own {
             let context = SiteContext { names, host, listeners: &listeners, place: &directive };
-            nodes.push(site::translate(context, &site.directives, shared, notes));
+            nodes.push(site::translate(context, &directives, shared, notes));
         }
     }
     nodes
@@ -137,16 +149,81 @@ fn has_site(host: &str, listeners: &BTreeSet<CaddyListener>, shared: &Shared<'_>
     addresses.any(|text| read(text, shared).is_ok_and(is_there))
 }
 
+/// Addresses of all sites, with their blocks.
+fn addresses<'a>(shared: &Shared<'a>) -> Vec<(&'a CaddySite, Address)> {
+    let of_site = |site: &'a CaddySite| {
+        site.addresses
+            .iter()
+            .filter_map(|text| read(text, shared).ok())
+            .map(move |address| (site, address))
+            .collect::<Vec<_>>()
+    };
+    shared.file.sites.iter().flat_map(of_site).collect()
+}
+
+/// Returns `true` if an address of a host has a path.
+fn has_paths(host: &str, shared: &Shared<'_>) -> bool {
+    addresses(shared).iter().any(|(_, address)| address.host == host && address.path.is_some())
+}
+
+/// The block in whose place the site of a host is written, if it has paths.
+fn owner<'a>(address: &Address, shared: &Shared<'a>) -> Option<&'a CaddySite> {
+    let mut same = addresses(shared);
+    same.retain(|(_, other)| (&other.host, other.listener) == (&address.host, address.listener));
+    address.path.as_ref()?;
+    same.iter().find(|(_, other)| other.path.is_none()).or(same.first()).map(|(site, _)| *site)
+}
+
+/// Directives of a host that has addresses with paths: the longest path comes first, and then the site of all paths.
+fn by_path(host: &str, site: &CaddySite, shared: &Shared<'_>) -> Vec<Directive> {
+    let all = addresses(shared);
+    let ports = |address: &Address| address.listener;
+    let own: Vec<CaddyListener> = all
+        .iter()
+        .filter(|(of, address)| std::ptr::eq(*of, site) && address.host == host)
+        .map(|(_, address)| ports(address))
+        .collect();
+    let mut paths: Vec<(&CaddySite, &str)> = Vec::new();
+    // The site of all paths: of this host, or of the most specific name that fits.
+    let mut rest: Option<(usize, &CaddySite)> = None;
+    for (of, address) in all.iter().filter(|(_, address)| own.contains(&address.listener)) {
+        let fits = address.host.is_empty() || fits_host(&address.host, host);
+        let rank = if address.host == host { usize::MAX } else { address.host.len() };
+        match &address.path {
+            Some(path) if address.host == host => paths.push((of, path)),
+            None if fits && rest.is_none_or(|(known, _)| known < rank) => rest = Some((rank, of)),
+            _ => {}
+        }
+    }
+    paths.sort_by_key(|(_, path)| std::cmp::Reverse(path.len()));
+    let is_of_site =
+        |directive: &&Directive| matches!(directive.name.as_str(), "tls" | "bind" | "log" | "handle_errors");
+    let mut directives: Vec<Directive> = site.directives.iter().filter(is_of_site).cloned().collect();
+    let blocks = paths.into_iter().map(|(of, path)| (of, vec![path.to_owned()]));
+    for (of, arguments) in blocks.chain(rest.map(|(_, of)| (of, Vec::new()))) {
+        let block = of.directives.iter().filter(|directive| !is_of_site(directive)).cloned().collect();
+        directives.push(Directive {
+            name: "handle".to_owned(),
+            arguments,
+            block: Some(block),
+            place: of.place.clone(),
+            had_variables: false,
+            expression: ReadOnce::default(),
+        });
+    }
+    directives
+}
+
 /// Reads an address.
 fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
         None => ("", text),
     };
-    let rest = rest.trim_end_matches('/');
-    if rest.contains('/') {
-        return Err("an address has no path".to_owned());
-    }
+    let (rest, path) = match rest.find('/') {
+        Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
+        None => (rest, None),
+    };
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port),
         _ => (rest, ""),
@@ -175,7 +252,7 @@ fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
     if host.contains('{') {
         return Err("a name must be fixed".to_owned());
     }
-    Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), listener })
+    Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), path, listener })
 }
 
 /// Returns `true` if a directive uses labels of the host.
@@ -200,6 +277,7 @@ fn collect_hosts(directives: &[Directive], hosts: &mut Vec<String>) {
                 hosts.extend(inline.cloned());
             }
             collect_host_lines(directive.children(), hosts);
+            directive.arguments.iter().for_each(|text| collect_host_calls(text, hosts));
         }
         collect_hosts(directive.children(), hosts);
     }
@@ -209,11 +287,20 @@ fn collect_hosts(directives: &[Directive], hosts: &mut Vec<String>) {
 
 fn collect_host_lines(directives: &[Directive], hosts: &mut Vec<String>) {
     for directive in directives {
+        directive.arguments.iter().for_each(|text| collect_host_calls(text, hosts));
         match (directive.name.as_str(), directive.first()) {
             ("host", _) => hosts.extend(directive.arguments.iter().cloned()),
             ("not", "host") => hosts.extend(directive.arguments[1..].iter().cloned()),
             _ => {}
         }
         collect_host_lines(directive.children(), hosts);
+    }
+}
+
+/// Hosts that an expression names, as in `host('a.example')`.
+fn collect_host_calls(text: &str, hosts: &mut Vec<String>) {
+    for call in text.split("host(").skip(1) {
+        let list = call.split(')').next().unwrap_or_default();
+        hosts.extend(list.split(['\'', '"']).skip(1).step_by(2).map(str::to_owned));
     }
 }

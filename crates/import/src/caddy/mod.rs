@@ -12,6 +12,8 @@ mod global;
 mod joined;
 mod maps;
 mod matcher;
+#[cfg(test)]
+mod open_tests;
 mod order;
 mod placeholders;
 mod proxy;

@@ -4,7 +4,7 @@ use super::*;
 use crate::kdl;
 
 /// The site of a Caddyfile without comments, and remarks.
-fn translated(text: &str) -> (String, Vec<String>) {
+pub(super) fn translated(text: &str) -> (String, Vec<String>) {
     let (nodes, remarks, _) = translate_file(&syntax::parse(text).unwrap());
     let text = kdl::write(&nodes);
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//") && !line.is_empty());
