@@ -288,7 +288,7 @@ mod tests {
 
     fn found(text: &str) -> Result<ExpressionValue, String> {
         let named = HashMap::new();
-        read(text, &MatcherScope { named: &named, host: Some("a.example"), has_tls: false })
+        read(text, &MatcherScope { named: &named, host: Some("a.example"), has_tls: Some(false), has_proxies: false })
     }
 
     #[test]
@@ -305,7 +305,10 @@ mod tests {
         check("{http.request.uri.path}.startsWith('/1')", "path starts-with '/1'");
         check("{header.X-A}.matches('^b')", "request.header.X-A matches '^b'");
         check("{http.request.method} in ['GET', 'PUT']", "method in ('GET', 'PUT')");
-        check("header({'X-A': ['b', 'c']})", "(request.header.X-A == 'b' or request.header.X-A == 'c')");
+        check(
+            "header({'X-A': ['b*', '*c*']})",
+            "(request.header.X-A matches '(?:^|, )b' or request.header.X-A contains 'c')",
+        );
         check("host('b.example') || path_regexp('n', '^/1')", "path matches '^/1'");
         check("host('a.example') && !remote_ip('10.0.0.0/8')", "not (client in ('10.0.0.0/8'))");
     }

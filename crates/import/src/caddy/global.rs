@@ -28,6 +28,11 @@ impl GlobalOptions {
         !self.is_automatic_off && self.http_port == 80 && self.https_port == 443
     }
 
+    /// Returns `true` if clients are found through proxies.
+    pub(super) fn has_proxies(&self) -> bool {
+        self.server.iter().any(|node| node.name() == "trusted-proxies")
+    }
+
     pub(super) fn into_nodes(self) -> Vec<KdlNode> {
         let blocks = [("server", self.server), ("limits", self.limits), ("automatic-certificates", self.certificates)];
         let blocks = blocks.into_iter().filter(|(_, lines)| !lines.is_empty());

@@ -38,7 +38,10 @@ pub(super) struct MatcherScope<'a> {
     pub(super) named: &'a HashMap<String, Directive>,
     /// Host that all requests have, if it is known.
     pub(super) host: Option<&'a str>,
-    pub(super) has_tls: bool,
+    /// True if all requests use TLS, false if none does.
+    pub(super) has_tls: Option<bool>,
+    /// True if clients may be found through proxies.
+    pub(super) has_proxies: bool,
 }
 
 impl MatcherScope<'_> {
@@ -121,10 +124,13 @@ impl MatcherScope<'_> {
                 }
                 *matcher.hosts.get_or_insert_default() |= values.iter().any(|value| fits_host(value, host));
             }
-            "protocol" => match values.first().map(String::as_str) {
-                Some("https") => matcher.never |= !self.has_tls,
-                Some("http") => matcher.never |= self.has_tls,
-                Some("grpc") => {
+            "protocol" => match (values.first().map(String::as_str), self.has_tls) {
+                (Some("https"), Some(has_tls)) => matcher.never |= !has_tls,
+                (Some("http"), Some(has_tls)) => matcher.never |= has_tls,
+                (Some(scheme @ ("http" | "https")), None) => {
+                    matcher.push("scheme", format!("scheme == {}", quoted(scheme)));
+                }
+                (Some("grpc"), _) => {
                     matcher.push("grpc", "request.header.Content-Type starts-with 'application/grpc'".to_owned());
                 }
                 _ => return Err("this protocol cannot be a condition".to_owned()),
@@ -145,8 +151,12 @@ impl MatcherScope<'_> {
             }
             "header_regexp" => {
                 let [.., name, text] = values else { return Err("it needs a field and an expression".to_owned()) };
-                let condition = format!("request.header.{name} matches {}", quoted(&expression(text)?));
+                let condition = format!("request.header.{name} matches {}", quoted(&of_lines(&expression(text)?)));
                 matcher.push(&format!("~{name}"), condition);
+            }
+            "remote_ip" if self.has_proxies => {
+                let why = "after `trusted_proxies`, the address of a proxy is not known: write `client_ip`";
+                return Err(why.to_owned());
             }
             "remote_ip" | "client_ip" => {
                 let condition = clients(values)?;
@@ -341,13 +351,58 @@ fn query(text: &str) -> Result<(String, String), String> {
         return Err("an argument of the query has a fixed name".to_owned());
     }
     let condition = match value {
-        "*" => format!("query.{name}"),
+        // An argument may be empty, which a variable does not tell.
+        "*" => {
+            let letters: String = name.bytes().map(letter_of_query).collect();
+            format!("query matches {}", quoted(&format!("(?:^|&){letters}(?:[=&]|$)")))
+        }
         value if value.is_empty() || value.contains(['*', '{']) => {
             return Err("an argument is compared as a whole, or not at all".to_owned());
         }
         value => format!("query.{name} == {}", quoted(value)),
     };
     Ok((format!("query {name}"), condition))
+}
+
+/// An expression for a letter of the query, which may be encoded.
+fn letter_of_query(byte: u8) -> String {
+    let either = |digit: char| match digit.is_ascii_alphabetic() {
+        true => format!("[{digit}{}]", digit.to_ascii_uppercase()),
+        false => digit.to_string(),
+    };
+    let encoded: String = format!("{byte:02x}").chars().map(either).collect();
+    match char::from(byte) {
+        ' ' => r"(?:\+|%20)".to_owned(),
+        letter if letter.is_ascii() => format!("(?:{}|%{encoded})", regex::escape(&letter.to_string())),
+        _ => format!("%{encoded}"),
+    }
+}
+
+/// Start and end of a line of a header field: a variable has all of them, joined.
+const LINE_START: &str = "(?:^|, )";
+const LINE_END: &str = "(?:, |$)";
+
+/// An expression for one of several lines of a header field.
+fn of_lines(text: &str) -> String {
+    let (mut depth, mut is_escaped, mut has_alternatives) = (0, false, false);
+    for letter in text.chars() {
+        match letter {
+            _ if is_escaped => {}
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '|' if depth == 0 => has_alternatives = true,
+            _ => {}
+        }
+        is_escaped = letter == '\\' && !is_escaped;
+    }
+    if has_alternatives {
+        return text.to_owned();
+    }
+    let (start, rest) = text.strip_prefix('^').map_or(("", text), |rest| (LINE_START, rest));
+    match rest.strip_suffix('$').filter(|rest| !rest.ends_with('\\')) {
+        Some(middle) => format!("{start}{middle}{LINE_END}"),
+        None => format!("{start}{rest}"),
+    }
 }
 
 /// Key and condition of a header field.
@@ -359,14 +414,15 @@ fn header(values: &[String]) -> Result<(String, String), String> {
             None => (key(name), format!("request.header.{name}")),
         }),
         [name, value] if !value.contains('{') => {
-            let middle = quoted(value.trim_matches('*'));
+            let middle = value.trim_matches('*');
+            let escaped = regex::escape(middle);
             let variable = format!("request.header.{name}");
             let condition = match (value.starts_with('*'), value.ends_with('*')) {
-                (false, false) => format!("{variable} == {middle}"),
+                (false, false) => format!("{variable} matches {}", quoted(&format!("{LINE_START}{escaped}{LINE_END}"))),
                 (true, true) if value.len() <= 2 => variable,
-                (true, true) => format!("{variable} contains {middle}"),
-                (true, false) => format!("{variable} ends-with {middle}"),
-                (false, true) => format!("{variable} starts-with {middle}"),
+                (true, true) => format!("{variable} contains {}", quoted(middle)),
+                (true, false) => format!("{variable} matches {}", quoted(&format!("{escaped}{LINE_END}"))),
+                (false, true) => format!("{variable} matches {}", quoted(&format!("{LINE_START}{escaped}"))),
             };
             Ok((key(name), condition))
         }

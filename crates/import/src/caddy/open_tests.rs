@@ -1,11 +1,75 @@
 //! Whole Caddyfiles whose translation was more open than Caddy.
 
-use super::tests::translated;
+use super::tests::{check, translated};
 
 /// Lines of the translation that begin with a word.
 fn lines(text: &str, start: &str) -> Vec<String> {
     let (found, _) = translated(text);
     found.lines().map(str::trim).filter(|line| line.starts_with(start)).map(str::to_owned).collect()
+}
+
+/// An argument of the query may be empty, or have several values.
+#[test]
+fn arguments_may_be_empty_or_several() {
+    let present = "query matches '(?:^|&)(?:a|%61)(?:[=&]|$)'";
+    check(
+        "@x query a=*\nrespond @x 403\nreverse_proxy a:80",
+        &format!("deny all when=\"{present}\"\nforward \"http://a:80\""),
+    );
+    check(
+        "@x query a=1\nhandle @x {\n respond no 401\n}\nreverse_proxy a:80",
+        "deny all when=\"query.a == '1'\" status=401\nforward \"http://a:80\"",
+    );
+}
+
+/// A field may have several lines, which a variable joins.
+#[test]
+fn fields_may_have_several_lines() {
+    let deny = |matcher: &str| lines(&format!("a.de {{\n @x {matcher}\n respond @x 403\n}}"), "deny").concat();
+    let check = |matcher: &str, expect: &str| {
+        assert_eq!(deny(matcher), format!("deny all when={expect}"), "{matcher}");
+    };
+    check("header A b.c", "#\"request.header.A matches '(?:^|, )b\\.c(?:, |$)'\"#");
+    check("header A b*", "\"request.header.A matches '(?:^|, )b'\"");
+    check("header A *b", "\"request.header.A matches 'b(?:, |$)'\"");
+    check("header A *b*", "\"request.header.A contains 'b'\"");
+    check("header A *", "\"request.header.A\"");
+    check("header_regexp A ^(b|c)$", "\"request.header.A matches '(?:^|, )(b|c)(?:, |$)'\"");
+    check("header_regexp A ^b|c$", "\"request.header.A matches '^b|c$'\"");
+}
+
+/// A rule that reads a field after its change was applied to the client's own one.
+#[test]
+fn changed_fields_are_not_those_of_clients() {
+    let closed = |text: &str| {
+        let (found, remarks) = translated(&format!("a.de {{\n route {{\n{text}\n file_server\n }}\n}}"));
+        assert_eq!(found.contains("deny all\n"), remarks.iter().any(|remark| remark.contains("was changed before")));
+        found.contains("deny all\n")
+    };
+    let auth = "basic_auth {\n anna $2a$14$x\n}";
+    assert!(closed(&format!("request_header -Authorization\n{auth}")));
+    assert!(!closed(&format!("request_header -X-A\n{auth}")));
+    let matcher = "@x not header X-A b\n respond @x 403";
+    assert!(closed(&format!("request_header X-A c\n{matcher}")));
+    assert!(closed(&format!("forward_auth b:80 {{\n uri /c\n copy_headers X-B>x-a\n}}\n{matcher}")));
+    assert!(!closed(&format!("request_header X-A2 c\n{matcher}")));
+    assert!(!closed(&format!("{matcher}\n request_header X-A c")));
+    // Handlers see the new field.
+    let (found, remarks) = translated(
+        "a.de {\n request_header X-A c\n @x header X-A b\n handle @x {\n reverse_proxy a:80\n}\n respond 403\n}",
+    );
+    assert!(found.contains("respond \"*\" 403") && remarks.is_empty(), "{found}");
+}
+
+/// Without TLS and with it, at ports of one site; with proxies, `remote_ip` is not the client.
+#[test]
+fn connections_are_not_taken_for_others() {
+    let text = "http://a.de:81, https://a.de:444 {\n tls c k\n @x protocol http\n respond @x 403\n}";
+    assert_eq!(lines(text, "deny"), ["deny all when=\"scheme == 'http'\""]);
+    let options = "{\n servers {\n  trusted_proxies static private_ranges\n }\n}\n";
+    let text = "a.de {\n @x not remote_ip 1.2.3.4\n respond @x 403\n}";
+    assert_eq!(lines(&format!("{options}{text}"), "deny"), ["deny all"]);
+    assert_eq!(lines(text, "deny"), ["deny all when=\"not (client in ('1.2.3.4'))\""]);
 }
 
 /// Hosts of expressions are those of sites, too.

@@ -428,12 +428,12 @@ pub(super) fn forward_auth(
     directive: &Directive,
     values: &[String],
     reach: &Reach,
-    scope: &Scope,
+    scope: &mut Scope,
     notes: &mut Notes,
 ) {
     let mut upstream = Upstream::default();
     let mut uri = None;
-    let mut fields = Vec::new();
+    let mut fields: Vec<String> = Vec::new();
     // The first of several reasons.
     let mut refusal: Option<String> = None;
     let mut host = None;
@@ -482,6 +482,8 @@ pub(super) fn forward_auth(
     if let Some(why) = refusal {
         return site.parts.close(directive, &reach.paths, why, notes);
     }
+    let names = fields.iter().map(|field| field.rsplit_once('>').map_or(field.as_str(), |(_, name)| name));
+    let changed: Vec<String> = names.map(str::to_ascii_lowercase).collect();
     let to = address(site, &upstream);
     let make = |pattern: Option<String>| {
         let mut node = on_path("forward-auth", pattern).text(&to);
@@ -503,6 +505,7 @@ pub(super) fn forward_auth(
     };
     let key = format!("{to} {}", uri.as_deref().unwrap_or_default());
     add_auth(site, "forward-auth", directive, &key, reach, scope, make, notes);
+    scope.changed.extend(changed);
 }
 
 /// Returns `true` for a field that servers of `forward-auth` get without being told.

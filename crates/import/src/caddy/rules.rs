@@ -12,6 +12,9 @@ use crate::notes::Notes;
 use crate::parts::{for_each, on_path, with_path};
 use crate::pattern::ForeignPattern;
 
+/// Reason why a rule is not translated that reads a header field after its change: here, header fields change later.
+pub(super) const CHANGED: &str = "a header field that it reads was changed before, which happens later here";
+
 /// Translates a directive that does not answer requests itself.
 pub(super) fn translate(
     site: &mut CaddySiteParts<'_, '_>,
@@ -30,7 +33,12 @@ pub(super) fn translate(
     match directive.name.as_str() {
         "root" => root(site, directive, values, reach, scope, notes),
         "header" => header(site, directive, values, reach, scope, notes),
-        "request_header" => request_header(site, directive, values, reach, scope, notes),
+        "request_header" => {
+            request_header(site, directive, values, reach, scope, notes);
+            scope
+                .changed
+                .extend(values.first().map(|name| operation(name.trim_end_matches(':')).0.to_ascii_lowercase()));
+        }
         "redir" => {
             redirect(site, directive, values, reach, scope, notes);
             if !reach.is_missing {
@@ -244,20 +252,28 @@ pub(super) fn respond(
     if is_guard && status >= 400 && scope.is_rewritten && !scope.redirected.is_empty() {
         notes.left(directive, "it rejects requests before they are redirected");
     }
-    if (is_conditional || has_fallback) && status >= 400 {
+    // An argument of the query may have several values.
+    let is_vague =
+        reach.tests.iter().any(|test| ["query.", "query matches", "cookie."].iter().any(|part| test.contains(part)));
+    let tests = reach.tests_of_rejection(scope);
+    let reads_changed = scope.reads_changed(&tests);
+    if (is_conditional || has_fallback) && status >= 400 && reads_changed {
+        site.parts.close(directive, &reach.paths, CHANGED, notes);
+        return false;
+    }
+    if (is_conditional || has_fallback || (is_vague && !reads_changed)) && status >= 400 {
         // A rejection that cannot be told must apply, as only `deny` does.
-        let tests = reach.tests_of_rejection(scope);
         let paths = site.parts.protected(&reach.paths);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_tests(with_path(KdlNode::new("deny").word("all"), pattern), &tests);
             if status == 403 { node } else { node.word_property("status", status) }
         }));
-        return false;
+        return !is_conditional && !has_fallback && reach.has_all_paths(scope);
     }
     // Scripts to which other paths lead, later in Caddy's order, are not rejected. Paths that were rewritten before are.
-    if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && scope.paths.is_none() {
+    let is_first = scope.paths.is_none() && !reads_changed;
+    if directive.name == "error" && status >= 400 && !reach.paths.is_empty() && is_first {
         let paths = site.parts.protected(&reach.paths);
-        let tests = reach.tests_of_rejection(scope);
         site.parts.guards.extend(for_each(&paths, |pattern| {
             let node = with_path(KdlNode::new("deny").word("all"), pattern);
             let node = if status == 403 { node } else { node.word_property("status", status) };
@@ -411,6 +427,9 @@ pub(super) fn add_auth(
     make: impl Fn(Option<String>) -> KdlNode,
     notes: &mut Notes,
 ) {
+    if kind == "basic-auth" && scope.changed.iter().any(|name| name == "authorization") {
+        return site.parts.close(directive, &reach.paths, CHANGED, notes);
+    }
     let patterns: Vec<Option<ForeignPattern>> = match reach.paths.as_slice() {
         [] => vec![None],
         paths => paths.iter().cloned().map(Some).collect(),

@@ -33,6 +33,8 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) shared: &'s mut Shared<'a>,
     pub(super) host: Option<String>,
     pub(super) has_tls: bool,
+    /// True if it has requests without TLS, too.
+    has_both: bool,
     /// True if its certificate comes from Caddy's own authority.
     pub(super) is_internal: bool,
     /// Passwords that were required so far: paths and file.
@@ -78,6 +80,8 @@ pub(super) struct Scope {
     pub(super) is_rewritten: bool,
     /// Rewrites before, whose requests have another path now.
     pub(super) rewrites: Vec<CaddyRewrite>,
+    /// Header fields of the request that were changed before, in lower case.
+    pub(super) changed: Vec<String>,
     /// Number of the block.
     pub(super) block: usize,
     named: HashMap<String, Directive>,
@@ -135,6 +139,18 @@ impl Scope {
         self.root_matcher = outer.root_matcher;
         self.has_other_roots = outer.has_other_roots;
         self.outer_roots = outer.outer_roots.min(self.roots.len());
+    }
+
+    /// Returns `true` if a condition depends on a header field that was changed before.
+    pub(super) fn reads_changed(&self, tests: &[String]) -> bool {
+        let reads = |test: &String, name: &String| {
+            let test = test.to_ascii_lowercase();
+            let ends = |rest: &str| rest.starts_with([' ', ')', ',']) || rest.is_empty();
+            let field = format!("request.header.{name}");
+            test.match_indices(&field).any(|(at, _)| ends(&test[at + field.len()..]))
+                || (name == "cookie" && test.contains("cookie."))
+        };
+        self.changed.iter().any(|name| tests.iter().any(|test| reads(test, name)))
     }
 
     /// Returns `true` if requests have another path or root than in an outer scope.
@@ -223,6 +239,7 @@ pub(super) fn translate(
         shared,
         host: context.host.clone(),
         has_tls,
+        has_both: has_tls && context.listeners.iter().any(|listener| !is_tls(listener)),
         is_internal,
         auths: Vec::new(),
         rejects_rest: false,
@@ -334,7 +351,12 @@ impl CaddySiteParts<'_, '_> {
     }
 
     fn matchers<'m>(&'m self, scope: &'m Scope) -> MatcherScope<'m> {
-        MatcherScope { named: &scope.named, host: self.host.as_deref(), has_tls: self.has_tls }
+        MatcherScope {
+            named: &scope.named,
+            host: self.host.as_deref(),
+            has_tls: (!self.has_both).then_some(self.has_tls),
+            has_proxies: self.shared.options.has_proxies(),
+        }
     }
 
     /// Translates directives in their order.
@@ -352,6 +374,15 @@ impl CaddySiteParts<'_, '_> {
                     continue;
                 }
             };
+            // Rules for requests come before header fields change. Handlers come later, as with Caddy.
+            let is_rule = order::position(&directive.name) < order::position("handle");
+            if is_rule && scope.reads_changed(&reach.tests_of_rule(scope)) {
+                match is_harmless(directive) {
+                    true => notes.left(directive, rules::CHANGED),
+                    false => self.parts.close(directive, &reach.paths, rules::CHANGED, notes),
+                }
+                continue;
+            }
             if let Some(why) = files::misses(directive, values, &reach, scope) {
                 self.parts.close(directive, &reach.paths, why, notes);
                 continue;
@@ -436,19 +467,7 @@ impl CaddySiteParts<'_, '_> {
 
     /// Rejects requests of a rule or handler whose matcher cannot be translated.
     fn unknown_matcher(&mut self, directive: &Directive, scope: &Scope, why: String, notes: &mut Notes) {
-        let is_harmless = matches!(
-            directive.name.as_str(),
-            "header"
-                | "request_header"
-                | "encode"
-                | "log_skip"
-                | "skip_log"
-                | "log_append"
-                | "push"
-                | "vars"
-                | "request_body"
-        );
-        if is_harmless {
+        if is_harmless(directive) {
             return notes.left(directive, why);
         }
         let paths = scope.paths.clone().unwrap_or_default();
@@ -503,6 +522,7 @@ impl CaddySiteParts<'_, '_> {
         let condition = reach.condition(scope);
         if !is_total && has_later {
             scope.is_rewritten |= inside.is_rewritten;
+            scope.changed.extend(inside.changed.iter().skip(scope.changed.len()).cloned());
             if !is_whole {
                 scope.rewrites.extend(inside.rewrites.iter().skip(scope.rewrites.len()).cloned());
             }
@@ -642,6 +662,22 @@ impl CaddySiteParts<'_, '_> {
         };
         reach.has_all_paths(scope) && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
     }
+}
+
+/// Returns `true` for a directive without which no more is open.
+fn is_harmless(directive: &Directive) -> bool {
+    matches!(
+        directive.name.as_str(),
+        "header"
+            | "request_header"
+            | "encode"
+            | "log_skip"
+            | "skip_log"
+            | "log_append"
+            | "push"
+            | "vars"
+            | "request_body"
+    )
 }
 
 /// Returns `true` if the first argument is no matcher.
