@@ -65,6 +65,9 @@ pub(super) fn try_files(
         return site.parts.close(directive, &reach.paths, "files are tried once", notes);
     }
     scope.tries.is_used = values.iter().any(|tried| tried != "{path}");
+    if directive.children().iter().any(|child| child.name != "policy" || child.first() != "first_exist") {
+        return site.parts.close(directive, &reach.paths, "of several files, the first that exists is chosen", notes);
+    }
     if first.first().is_some_and(|tried| {
         !tried.starts_with("{path}") && !tried.starts_with("{uri}") && tried != "{http.request.uri.path}"
     }) {
@@ -86,9 +89,14 @@ pub(super) fn try_files(
             _ => notes.left(directive, format!("`{tried}` is not tried: only the path itself and `.html` are")),
         }
     }
-    scope.tries.is_strict = last == "=404";
+    let status = last.strip_prefix('=').and_then(|status| status.parse::<u16>().ok());
+    scope.tries.is_strict = status.is_some();
+    if status.is_some_and(|status| status != 404) {
+        notes.left(directive, "missing files have status 404");
+    }
     match last.as_str() {
-        "{path}" | "{path}/" | "=404" | "{path}/index.html" => {}
+        "{path}" | "{path}/" | "{path}/index.html" => {}
+        _ if status.is_some() => {}
         "{path}.html" => scope.tries.has_extension = true,
         last => {
             let path = last.trim_end_matches("?{query}").trim_end_matches('?');

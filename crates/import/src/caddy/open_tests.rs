@@ -8,6 +8,27 @@ fn lines(text: &str, start: &str) -> Vec<String> {
     found.lines().map(str::trim).filter(|line| line.starts_with(start)).map(str::to_owned).collect()
 }
 
+/// A named route rejects some paths, in Caddy's order. The rest of the site follows it.
+#[test]
+fn named_routes_are_blocks() {
+    let route = "&(r) {\n file_server\n respond /1/* 403\n}\n";
+    let (found, _) = translated(&format!("{route}a.de {{\n root * /srv\n invoke /2/* r\n respond ok\n}}"));
+    let at = |text: &str| found.find(text).unwrap_or_else(|| panic!("{text}: {found}"));
+    assert!(at("files \"/2/*\"") < at("respond \"*\" 200 \"ok\""), "{found}");
+    let (found, _) = translated(&format!("{route}a.de {{\n root * /srv\n invoke r\n}}"));
+    assert!(found.contains("respond \"~(?i)^/1/\" 403") && found.contains("root \"/srv\""), "{found}");
+    // A route that invokes itself ends.
+    let (found, _) = translated("&(r) {\n invoke r\n}\na.de {\n invoke r\n}");
+    assert!(found.contains("deny all"), "{found}");
+}
+
+/// A `handle_path` of a prefix, in a block of one path, removes the prefix only.
+#[test]
+fn prefixes_of_one_path_are_removed() {
+    let (found, _) = translated("a.de {\n handle /1/2 {\n  handle_path /1* {\n   file_server\n  }\n }\n}");
+    assert!(found.contains("files \"/1/2\"") && found.contains("strip-prefix \"/1\""), "{found}");
+}
+
 /// An argument of the query may be empty, or have several values.
 #[test]
 fn arguments_may_be_empty_or_several() {
@@ -100,4 +121,30 @@ fn addresses_have_paths() {
 fn one_host_may_have_two_sites() {
     let text = "http://a.de {\n respond 403\n}\na.de {\n respond ok\n}";
     assert_eq!(lines(text, "listen"), ["listen 80", "listen 443 tls=on", "listen 80"]);
+}
+
+/// `try_files` with a status, and with another policy. `vars` may choose the root.
+#[test]
+fn files_are_chosen_as_written() {
+    let (found, remarks) = translated("a.de {\n try_files {path} =403\n file_server\n}");
+    assert!(found.contains("    index\n") && remarks[0].contains("status 404"), "{found}\n{remarks:?}");
+    let (found, _) = translated("a.de {\n try_files {path} /a {\n  policy smallest_size\n }\n file_server\n}");
+    assert!(found.contains("deny all\n"), "{found}");
+    let (found, _) = translated("a.de {\n vars root /srv\n file_server\n}");
+    assert!(found.contains("deny all\n"), "{found}");
+}
+
+/// Pages of errors: of their own root, or noted.
+#[test]
+fn pages_of_errors_are_those_written() {
+    let page = |text: &str| {
+        let (found, remarks) = translated(&format!("a.de {{\n root * /srv\n file_server\n handle_errors {text}\n}}"));
+        let page = found.lines().find(|line| line.contains("error-page")).unwrap_or_default().trim().to_owned();
+        (page, remarks.iter().filter(|remark| remark.contains("not translated")).count())
+    };
+    let found = page("404 {\n root * /e\n rewrite * /1.html\n file_server\n}");
+    assert_eq!(found, ("error-page 404 \"file:/e/1.html\"".to_owned(), 0));
+    assert_eq!(page("{\n @x expression `{err.status_code} == 404`\n rewrite @x /1.html\n file_server\n}").1, 1);
+    assert_eq!(page("404 {\n respond gone 404\n}").1, 0);
+    assert_eq!(page("404 {\n respond gone 200\n}").1, 1);
 }

@@ -66,6 +66,9 @@ pub(super) fn translate(
         }
         "push" => notes.needless(directive, "browsers have removed server push"),
         "tracing" => notes.left(directive, "write a block `traces`"),
+        "vars" if is_of_files(directive) => {
+            site.parts.close(directive, &reach.paths, "this variable chooses the files; write `root`", notes);
+        }
         "vars" => notes.left(directive, "there are no variables"),
         "map" => notes.left(directive, "a map turns a variable into fixed texts, each by a text or an expression"),
         "intercept" => {
@@ -83,6 +86,12 @@ pub(super) fn translate(
         // A directive of a plugin may guard what follows.
         _ => site.parts.close(directive, &reach.paths, "there is no such directive", notes),
     }
+}
+
+/// Returns `true` for `vars` that set a variable of files, as `root` does.
+fn is_of_files(directive: &Directive) -> bool {
+    let is_name = |name: &str| matches!(name, "root" | "fs");
+    directive.arguments.iter().any(|word| is_name(word)) || directive.children().iter().any(|one| is_name(&one.name))
 }
 
 fn root(
@@ -489,14 +498,24 @@ fn log(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, notes: &mut Not
 }
 
 fn error_pages(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, notes: &mut Notes) {
-    let page = directive
-        .children()
-        .iter()
-        .find(|child| child.name == "rewrite")
-        .map(|child| child.arguments.iter().rfind(|word| word.starts_with('/')).map_or("", String::as_str));
-    let respond = directive.children().iter().all(|child| matches!(child.name.as_str(), "respond" | "header"));
+    let rewrite = directive.children().iter().find(|child| child.name == "rewrite");
+    let page = rewrite.map(|child| match child.arguments.as_slice() {
+        [page] => page.as_str(),
+        [all, page] if all == "*" => page,
+        _ => "",
+    });
+    let children = directive.children();
+    let is_fixed = |child: &Directive| {
+        let status = child.arguments.last().filter(|status| status.parse::<u16>().is_ok());
+        child.name == "respond" && status.is_some_and(|status| directive.arguments != [status.as_str()])
+    };
+    let is_text = |child: &Directive| matches!(child.name.as_str(), "respond" | "header");
+    let is_of_page = |child: &Directive| matches!(child.name.as_str(), "rewrite" | "root" | "file_server" | "encode");
+    let root = children.iter().find(|child| child.name == "root").and_then(|child| child.arguments.last());
+    let is_page =
+        |page: &str| page.starts_with('/') && !page.contains('{') && root.is_none_or(|root| !root.contains('{'));
     match page {
-        Some(page) if page.starts_with('/') && !page.contains('{') => {
+        Some(page) if is_page(page) && children.iter().all(is_of_page) => {
             let mut statuses = directive.arguments.clone();
             if statuses.is_empty() {
                 statuses = vec!["4xx".to_owned(), "5xx".to_owned()];
@@ -505,10 +524,15 @@ fn error_pages(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, notes: 
                 Ok(status) => node.word(status),
                 Err(_) => node.text(status),
             });
-            site.parts.others.push(node.text(page));
+            site.parts.others.push(match root {
+                Some(root) => node.text(format!("file:{root}{page}")),
+                None => node.text(page),
+            });
         }
         Some(_) => notes.left(directive, "name each page: `error-page 404 \"/404.html\"`"),
-        None if respond => notes.needless(directive, "errors have a short page"),
+        None if children.iter().all(is_text) && !children.iter().any(is_fixed) => {
+            notes.needless(directive, "errors have a short page");
+        }
         None => notes.left(directive, "`error-page` shows a file of the site"),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::address::{CaddyListener, bound_to, listeners};
 use super::files::{CaddyFront, CaddyTries};
 use super::matcher::{Matcher, MatcherScope, PRIVATE_RANGES, any_path, joined, of_fixed, routed, with_tests};
-use super::{Shared, files, maps, order, proxy, rules, tls};
+use super::{Shared, files, maps, matcher, order, proxy, rules, tls};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -392,14 +392,10 @@ impl CaddySiteParts<'_, '_> {
                 "invoke" => {
                     let name = values.first().map_or("", String::as_str);
                     match self.shared.file.routes.get(name).cloned() {
-                        Some(block) => {
-                            let mut inside = scope.clone();
-                            inside.has_later |= has_handlers(rest);
-                            self.handle_block(&block, true, &reach, inside, notes).0
-                        }
+                        Some(block) => self.handle(&invoked(directive, block), reach, rest, scope, notes),
                         None => {
                             self.parts.close(directive, &reach.paths, "there is no such route", notes);
-                            true
+                            reach.paths.is_empty()
                         }
                     }
                 }
@@ -483,7 +479,8 @@ impl CaddySiteParts<'_, '_> {
         scope: &mut Scope,
         notes: &mut Notes,
     ) -> bool {
-        if directive.name == "handle_path" && matches!(reach.paths.as_slice(), [ForeignPattern::Exact(_)]) {
+        let own = (directive.name == "handle_path").then(|| matcher::path(directive.first()).below(&scope.prefix));
+        if matches!(own, Some(ForeignPattern::Exact(_))) {
             // Nothing is left of one path.
             return self.handle(&without_path(directive), reach, rest, scope, notes);
         }
@@ -506,8 +503,11 @@ impl CaddySiteParts<'_, '_> {
         }
         let mut inside = scope.clone();
         if directive.name == "handle_path" {
-            match reach.paths.as_slice() {
-                [ForeignPattern::Prefix(prefix)] => inside.prefix = prefix.trim_end_matches('/').to_owned(),
+            match (own, reach.paths.as_slice()) {
+                // The block around it has one path of them, or those below a longer prefix.
+                (Some(ForeignPattern::Prefix(prefix)), [ForeignPattern::Exact(_) | ForeignPattern::Prefix(_)]) => {
+                    inside.prefix = prefix.trim_end_matches('/').to_owned();
+                }
                 _ => {
                     self.parts.close(directive, &reach.paths, "only one prefix of a path is removed", notes);
                     return reach.paths.is_empty();
@@ -699,6 +699,13 @@ fn without_path(directive: &Directive) -> Directive {
     let inside = part("handle", &[], directive.block.clone());
     let route = part("route", &[], Some(vec![part("rewrite", &["*", "/"], None), inside]));
     Directive { name: "handle".to_owned(), block: Some(vec![route]), ..directive.clone() }
+}
+
+/// A `route` in place of an `invoke`: of its only block, the directives apply in Caddy's order.
+fn invoked(directive: &Directive, block: Vec<Directive>) -> Directive {
+    let inside =
+        Directive { name: "handle".to_owned(), arguments: Vec::new(), block: Some(block), ..directive.clone() };
+    Directive { name: "route".to_owned(), block: Some(vec![inside]), ..directive.clone() }
 }
 
 /// First number that no path of the Caddyfile has after [`OWN_PATH`].
