@@ -1,5 +1,7 @@
 //! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
 
+use std::path::{Path, PathBuf};
+
 use super::matcher::{any_path, of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::site::{CaddySiteParts, Reach, Scope, tests_path};
@@ -169,6 +171,11 @@ pub(super) fn file_server(
     options.push(KdlNode::new("index").texts(&index));
     let roots = if root.is_some() { &[] } else { scope.roots.as_slice() };
     let mut root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
+    let all_roots = std::iter::once(&root).chain(roots.iter().map(|(_, root)| root));
+    let own: Vec<KdlNode> = all_roots.flat_map(|root| own_files(site, root, &scope.prefix)).collect();
+    for node in own.into_iter().filter(|node| !site.parts.rejections.contains(node)).collect::<Vec<_>>() {
+        site.parts.rejections.push(node);
+    }
     for (paths, other) in roots {
         let Ok(of_both) = reach.shared_with(paths) else {
             return site.parts.close(directive, &reach.paths, "the paths of its root have no pattern here", notes);
@@ -219,6 +226,28 @@ pub(super) fn file_server(
             site.parts.handlers.push(with_tests(missing, &reach.tests));
         }
     }
+}
+
+/// Rejections of the files of the configuration, as Caddy hides its own, and of those that the translation writes.
+fn own_files(site: &CaddySiteParts<'_, '_>, root: &str, prefix: &str) -> Vec<KdlNode> {
+    let files = &site.shared.file.files;
+    let directory = files.first().and_then(|file| file.parent()).unwrap_or(Path::new(""));
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let root: PathBuf = absolute(&directory.join(root)).components().collect();
+    let mut patterns: Vec<String> = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        let file = absolute(file);
+        let Some(below) = file.strip_prefix(&root).ok().and_then(Path::to_str) else { continue };
+        patterns.push(regex::escape(below));
+        if index == 0 {
+            let directory = below.rsplit_once('/').map_or(String::new(), |(above, _)| format!("{above}/"));
+            patterns.push(format!(r"{}(?:users\.htpasswd[^/]*|[^/]+\.kdl)", regex::escape(&directory)));
+        }
+    }
+    patterns.dedup();
+    let text = |pattern: &String| format!("~(?i)^{}/{pattern}$", regex::escape(prefix));
+    let node = |pattern| with_path(KdlNode::new("deny").word("all"), Some(text(pattern))).word_property("status", 404);
+    patterns.iter().map(node).collect()
 }
 
 fn patterns(paths: &[ForeignPattern]) -> Vec<String> {

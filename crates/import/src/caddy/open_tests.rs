@@ -123,6 +123,32 @@ fn one_host_may_have_two_sites() {
     assert_eq!(lines(text, "listen"), ["listen 80", "listen 443 tls=on", "listen 80"]);
 }
 
+/// Caddy hides its own file. Here, there are more.
+#[test]
+fn files_of_the_configuration_are_not_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("Caddyfile");
+    let deny = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let (nodes, ..) = super::translate(&path).unwrap();
+        let text = crate::kdl::write(&nodes);
+        text.lines().filter(|line| line.contains("deny")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let expect = [
+        "deny all path=\"~(?i)^/Caddyfile$\" status=404",
+        "deny all path=#\"~(?i)^/(?:users\\.htpasswd[^/]*|[^/]+\\.kdl)$\"# status=404",
+    ];
+    assert_eq!(deny("a.de {\n root * .\n file_server\n}"), expect);
+    assert_eq!(deny("a.de {\n root * /srv\n file_server\n}"), [""; 0]);
+    let name = directory.path().file_name().and_then(|name| name.to_str()).unwrap();
+    let above = deny("a.de {\n root * ..\n handle_path /1/* {\n  file_server\n }\n}");
+    // `..` is not resolved: links may lead elsewhere.
+    assert!(above.is_empty() || above[0].contains(name), "{above:?}");
+    let parent = directory.path().parent().unwrap().display();
+    let below = deny(&format!("a.de {{\n handle_path /1/* {{\n  root * {parent}\n  file_server\n }}\n}}"));
+    assert!(below[0].contains("^/1/") && below[0].contains(&regex::escape(name)), "{below:?}");
+}
+
 /// `try_files` with a status, and with another policy. `vars` may choose the root.
 #[test]
 fn files_are_chosen_as_written() {

@@ -22,6 +22,8 @@ pub(super) struct Caddyfile {
     pub(super) sites: Vec<CaddySite>,
     /// Routes that `invoke` names.
     pub(super) routes: HashMap<String, Vec<Directive>>,
+    /// The file, and those that it imports.
+    pub(super) files: Vec<PathBuf>,
     /// Environment variables without value and default, and where they are.
     pub(super) unset: Vec<(String, FileLine)>,
 }
@@ -53,6 +55,7 @@ impl Token {
 pub(super) fn read(path: &Path) -> Result<Caddyfile, ImportError> {
     let mut reader = Reader::default();
     let text = reader.source.read(path, false)?;
+    reader.found.files.push(path.to_owned());
     reader.file(path, &text, 0)?;
     Ok(reader.found)
 }
@@ -150,6 +153,7 @@ impl Reader {
         }
         for file in files(place, name)? {
             let text = self.source.read(&file, true)?;
+            self.found.files.push(file.clone());
             self.file(&file, &text, depth + 1)?;
         }
         Ok(())
@@ -192,6 +196,7 @@ impl Reader {
                 None => {
                     for file in files(&directive.place, directive.first())? {
                         let text = self.source.read(&file, true)?;
+                        self.found.files.push(file.clone());
                         let path: Rc<Path> = file.as_path().into();
                         let text = self.with_environment(&text, &path);
                         let tokens = tokens(&text, &path)?;
