@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-/// Counts the memory of upstream response content until its last reference is dropped. This includes content that is
-/// still being received, and evicted content that slow clients still read.
+/// Counts the memory of upstream response content and of large files until its last reference is dropped. This includes
+/// content that is still being received, and evicted content that slow clients still read.
 #[derive(Debug, Default)]
 pub struct ContentMemory {
     bytes: AtomicU64,

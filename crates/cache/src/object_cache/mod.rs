@@ -28,7 +28,7 @@ pub use object::{
     Representation,
 };
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
-pub use read::{ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
+pub use read::{ContentPlace, ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
 pub use root::{DiskAccess, OpenError, Root, check_kernel};
 pub use store::{ObjectStore, RootId, StoreUsage};
 pub use stored_response::{LateHeads, StoredResponse, Variant};

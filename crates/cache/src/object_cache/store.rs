@@ -14,12 +14,15 @@ use super::object::ObjectKey;
 use super::root::check_kernel;
 use super::sieve::{Links, Nodes, Sieve, SieveSlot};
 use super::watcher::Watcher;
-use super::{ContentMemory, DiskAccess, Object, ObjectParts, OpenError, Root, WatchedDirectory};
+use super::{ContentMemory, ContentPlace, DiskAccess, Object, ObjectParts, OpenError, Root, WatchedDirectory};
 use crate::config::CacheConfig;
 
 /// Maximum number of dead objects that are listed for the workers. A worker that has missed more scans its whole table.
 /// Not an option, because it only selects one of two methods.
 const OBITUARIES_MAX: usize = 4096;
+
+/// Divisor of the object memory for content that is not stored yet or no longer: a quarter on top.
+const UNSTORED_DIVISOR: u64 = 4;
 
 /// Identifier of the root or of the upstreams that an object comes from. A root that is opened again, after a reload or
 /// for another directory, gets a new identifier. Objects of the old root are therefore never served for the new one.
@@ -134,9 +137,27 @@ impl ObjectStore {
         self.lock().usage
     }
 
-    /// Memory of upstream response content.
+    /// Memory of upstream response content and of large files.
     pub fn content_memory(&self) -> &Arc<ContentMemory> {
         &self.content_memory
+    }
+
+    /// Limit of [`Self::content_memory`], in bytes.
+    pub fn content_bytes_max(&self) -> u64 {
+        let memory_bytes_max = self.limits().memory_bytes_max;
+        memory_bytes_max.saturating_add(memory_bytes_max / UNSTORED_DIVISOR)
+    }
+
+    /// Decides where the content of a file of this size, in bytes, goes. Large files are read into memory only when they are
+    /// in use, and while there is memory.
+    pub fn place_of_file(&self, bytes: u64, is_in_use: bool) -> ContentPlace {
+        let limits = self.limits();
+        if bytes <= limits.small_file_bytes_max() {
+            return ContentPlace::Memory;
+        }
+        let reserved = (is_in_use && bytes <= limits.large_file_bytes_max())
+            .then(|| self.content_memory.reserve(bytes, self.content_bytes_max()));
+        reserved.flatten().map_or(ContentPlace::File, ContentPlace::CountedMemory)
     }
 
     /// Permits for compressions in all trees together; one for each CPU core. While none is free, clients get the

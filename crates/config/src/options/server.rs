@@ -486,10 +486,11 @@ pub(super) static CACHE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "object-bytes-max",
         parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
-        default: r#"object-bytes-max "64KiB""#,
-        doc: "Maximum size of a file kept in memory. Larger files are kept as open file descriptors and sent by the \
-              kernel.",
-        example: r#"object-bytes-max "256KiB""#,
+        default: r#"object-bytes-max "1MiB""#,
+        doc: "Maximum size of a file kept in memory. Files up to 64 KiB are read at their first use. Larger ones are \
+              read when they are used again, if 16 of them would fit. All others are kept as open file descriptors \
+              and sent by the kernel.",
+        example: r#"object-bytes-max "4MiB""#,
         known_as: KnownAs::NONE.nginx(&["open_file_cache"]).apache(&["CacheSocacheMaxSize"]),
         set: OptionSetter::Cache(|cache, values| cache.object_bytes_max = values.integer("size")),
         ..OPTION

@@ -446,7 +446,7 @@ pub struct ObjectCacheStatus {
     pub hits: u64,
     /// Lookups of files that found none.
     pub misses: u64,
-    /// Cached upstream responses, in the cache or being sent, in bytes.
+    /// Cached upstream responses and large files, in the cache or being sent, in bytes.
     pub response_bytes: u64,
 }
 

@@ -382,7 +382,7 @@ fn write_caches(status: &StatusReport, text: &mut Text) {
     text.sample("_total", &[], cache.evictions);
     text.gauge(
         "tailcoat_response_cache_content_bytes",
-        "Bytes of cached upstream responses, in the cache or being sent.",
+        "Bytes of cached upstream responses and large files, in the cache or being sent.",
     );
     text.sample("", &[], cache.response_bytes);
     if let Some(disk) = &status.disk_cache {
