@@ -188,6 +188,10 @@ impl Scripts {
     ) -> ScriptLookup {
         for index in &config.index {
             let name = [directory, index.as_bytes()].concat();
+            // Other routes have this path.
+            if !config.scripts.matches(&name) {
+                continue;
+            }
             match self.look_up(root, &name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
                 Ok(ScriptEntry::Rejected(rejection)) => return ScriptLookup::Rejected(rejection),

@@ -93,4 +93,6 @@ fn scripts_are_files_below_the_root() {
     assert_eq!(whole("/a/b.php/c.php"), "/a/b.php/c.php||/a/b.php/c.php");
     assert_eq!(whole("/a/"), "/a/index.php||/a/index.php");
     assert_eq!(whole("/index.php/x"), "nothing");
+    let some = |target: &str| find(&root, target, |config| config.scripts = PathPattern::Exact("/index.php".into()));
+    assert_eq!((&some("/")[..], &some("/a/")[..]), ("/index.php||/index.php", "nothing"));
 }
