@@ -119,6 +119,15 @@ impl KdlNode {
         self.values.last().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
     }
 
+    /// Returns `true` if one of its values is this text, in any letter case.
+    pub(super) fn has_value(&self, text: &str) -> bool {
+        let is_text = |value: &ImportedValue| {
+            let (ImportedValue::Text(value) | ImportedValue::Word(value)) = value;
+            value.eq_ignore_ascii_case(text)
+        };
+        self.values.iter().any(is_text)
+    }
+
     /// With another text as its first value.
     pub(super) fn with_first_value(mut self, text: &str) -> Self {
         if let Some(value) = self.values.first_mut() {
@@ -151,6 +160,13 @@ impl KdlNode {
 
     pub(super) fn has_property(&self, name: &str) -> bool {
         self.properties.iter().any(|(other, _)| *other == name)
+    }
+
+    /// Returns `true` if it has a property with this value.
+    pub(super) fn has_property_value(&self, name: &str, value: &str) -> bool {
+        let is_value =
+            |own: &ImportedValue| matches!(own, ImportedValue::Text(own) | ImportedValue::Word(own) if own == value);
+        self.properties.iter().any(|(other, own)| *other == name && is_value(own))
     }
 
     /// Adds a condition, beside one that it has.

@@ -5,6 +5,7 @@ use super::expression::{ApacheEnvironment, ExpressionScope};
 use super::host::is_of_files;
 use super::requirements::{AccessRule, ClientAccess, Refusal, old_rule, required};
 use super::section::{self, ApacheSection, Mount};
+use super::wider;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -41,6 +42,12 @@ pub(super) fn is_open(block: &[Directive]) -> bool {
     let open = |rule: Option<AccessRule>| rule.is_none_or(|rule| rule.is_open());
     let scope = ExpressionScope { has_tls: false, environment: &ApacheEnvironment::new() };
     rule(block, scope).is_ok_and(open) && !block.iter().any(is_limit)
+}
+
+/// Paths of `Location` sections that do not let all clients in.
+pub(super) fn guarded(sections: &[ApacheSection<'_>]) -> Vec<ForeignPattern> {
+    let closed = sections.iter().filter(|section| section.is_of_location() && !is_open(section.block));
+    closed.flat_map(|section| section.patterns.iter().flatten().cloned()).collect()
 }
 
 /// Returns `true` if a block lets no client in, or says nothing of clients.
@@ -92,6 +99,15 @@ pub(super) fn translate(
         let environment = environment::of_blocks(blocks, sections, section.block, has_tls);
         let scope = ExpressionScope { has_tls, environment: &environment };
         methods(section, scope, parts, notes);
+        if let Some(directive) = merge.takes_alternative_back(index) {
+            parts.close(
+                directive,
+                patterns,
+                "another section has `Satisfy Any`: write all rules of its paths here",
+                notes,
+            );
+            continue;
+        }
         let rule = match merge.rule(index, scope) {
             Ok(None) => continue,
             Ok(Some(rule)) => rule,
@@ -100,8 +116,16 @@ pub(super) fn translate(
                 continue;
             }
         };
-        if let Some(any) = section.block.iter().find(|child| is_satisfy_any(child)).filter(|_| !rule.is_any) {
+        if let Some(any) =
+            section.block.iter().find(|child| is_satisfy_any(child)).filter(|_| !rule.is_any && !rule.is_open())
+        {
             notes.left(any, "all rules must let a client in, except of an address and a password in one section");
+        }
+        if !rule.is_open() {
+            wider::note(section, blocks, mounts, notes);
+        }
+        if !rule.is_open() && merge.has_alternative_around(index) {
+            notes.left(section.directive, "it does not inherit `Satisfy Any`: all of its rules must let a client in");
         }
         if rule.access == ClientAccess::Denied && !rule.needs_password && is_of_other_names(section.directive, blocks) {
             // Guards take a directory for a file without an extension.
@@ -292,6 +316,7 @@ fn methods(section: &ApacheSection<'_>, scope: ExpressionScope<'_>, parts: &mut 
         let test = match directive.name.to_ascii_lowercase().as_str() {
             "limitexcept" => format!("!{with_head}"),
             "limit" => with_head,
+            "allowmethods" if directive.first().eq_ignore_ascii_case("reset") => continue,
             "allowmethods" => {
                 let nodes = for_each(patterns, |pattern| {
                     let node = with_path(KdlNode::new("deny").word("all"), pattern);
@@ -386,6 +411,27 @@ impl<'a, 'd> Merge<'a, 'd> {
         let is_below_alias = section.is_of_directory() && mounts.iter().any(has_alias);
         let is_lifted = (index + 1..self.sections.len()).any(lifts);
         rule.is_shut() && !is_any(section.block) && !is_below_alias && !is_lifted
+    }
+
+    /// `Satisfy All` of a section that lacks rules of one of the modules, if `Satisfy Any` of another section may hold for
+    /// its paths.
+    fn takes_alternative_back(&self, index: usize) -> Option<&'d Directive> {
+        let OwnRules { old, new } = &self.own[index];
+        let satisfy = self.sections[index].block.iter().rfind(|child| child.name.eq_ignore_ascii_case("satisfy"));
+        let is_all = satisfy.is_some_and(|satisfy| !is_satisfy_any(satisfy));
+        satisfy.filter(|_| is_all && (old.is_none() || new.is_none()) && self.may_have_alternative(index))
+    }
+
+    /// Returns `true` if a section with rules of one module would inherit `Satisfy Any`.
+    fn has_alternative_around(&self, index: usize) -> bool {
+        let OwnRules { old, new } = &self.own[index];
+        let has_own = self.sections[index].block.iter().any(|child| child.name.eq_ignore_ascii_case("satisfy"));
+        !has_own && (old.is_none() || new.is_none()) && self.may_have_alternative(index)
+    }
+
+    fn may_have_alternative(&self, index: usize) -> bool {
+        let (before, section) = (&self.sections[..index], &self.sections[index]);
+        before.iter().any(|other| is_any(other.block) && other.may_share_paths(section))
     }
 
     /// The rule of a section that has rules of one module, and the way to others of that module.
@@ -485,6 +531,10 @@ fn joined(
         (None, None) => None,
         (Some(access), None) => Some(AccessRule::of(access)),
         (None, Some(rule)) => Some(rule),
+        // One of both is enough.
+        (Some(access), Some(rule)) if is_any && (access == ClientAccess::All || rule.is_open()) => {
+            Some(AccessRule::of(ClientAccess::All))
+        }
         (Some(access), Some(rule)) if rule.access == ClientAccess::All => Some(AccessRule { access, is_any, ..rule }),
         (Some(ClientAccess::All), Some(rule)) if !is_any => Some(rule),
         (Some(ClientAccess::Denied), Some(_)) | (Some(_), Some(AccessRule { access: ClientAccess::Denied, .. }))

@@ -227,7 +227,10 @@ fn rules_of_directories_hold_below_aliases() {
 /// Issue 23: a section for directories below the root rejected the root itself; `Satisfy Any` had no note.
 #[test]
 fn stars_are_names_of_directories() {
-    check("<Directory /srv/*>\nRequire all denied\n</Directory>", &["deny all path=\"~^/[^/]+(?:/|$)\""]);
+    let (lines, remarks) = rules("<Directory /srv/*>\nRequire all denied\n</Directory>");
+    assert_eq!(lines, ["deny all path=\"~^/[^/]+(?:/|$)\""]);
+    assert!(remarks[0].contains("so is the directory"), "{remarks:?}");
+    check("<Location /a*>\nRequire all denied\n</Location>", &["deny all path=\"~^/a[^/]*$\""]);
     check("<Directory /srv/a*>\nRequire all denied\n</Directory>", &["deny all path=\"~^/a[^/]*(?:/|$)\""]);
     let (lines, remarks) = rules("<Directory /srv/a>\nRequire all denied\nSatisfy Any\n</Directory>");
     assert_eq!(lines, ["deny all path=\"/a/*\""]);
@@ -244,6 +247,41 @@ fn redirects_of_locations_need_no_path() {
     };
     check("Redirect https://x.example/b", "redirect \"/a/*\" \"https://x.example/b\" status=302");
     check("Redirect 410", "deny all path=\"/a/*\" status=410");
+}
+
+/// Issue 23: `Satisfy All` of a section without rules did not take `Satisfy Any` of another one back.
+#[test]
+fn sections_inherit_satisfy() {
+    let any = "<Directory /srv>\nOrder allow,deny\nDeny from all\nAuthType Basic\nAuthUserFile /u\nRequire valid-user\n\
+               Satisfy Any\n</Directory>\n";
+    let (lines, remarks) = rules(&format!("{any}<Files a.txt>\nSatisfy All\n</Files>"));
+    assert!(lines[0].starts_with("deny all path=#\"~/a\\.txt"), "{lines:#?}");
+    assert!(remarks[0].contains("write all rules of its paths here"), "{remarks:?}");
+    let (_, remarks) = rules(&format!("{any}<Files a.txt>\nRequire valid-user\n</Files>"));
+    assert!(remarks.iter().any(|remark| remark.contains("does not inherit `Satisfy Any`")), "{remarks:?}");
+    // Without rules of a module, its check succeeds.
+    check(
+        "<Directory /srv>\nRequire all granted\n</Directory>\n<Directory /srv/a>\nDeny from all\nSatisfy Any\n</Directory>",
+        &[],
+    );
+    check("<Location /a>\nAllowMethods reset\n</Location>", &[]);
+}
+
+/// Issue 23: rules under a condition in a section whose paths are unknown let all clients in.
+#[test]
+fn conditions_of_unknown_paths_are_closed() {
+    let (lines, remarks) = rules("<Directory /srv/../*/a>\n<Else>\nRequire all denied\n</Else>\n</Directory>");
+    let (text, _) = rules("<DirectoryMatch a(?=b)>\n<If \"true\">\nRequire all denied\n</If>\n</DirectoryMatch>");
+    assert!(lines.is_empty() || lines == ["deny all"], "{lines:?} {remarks:?}");
+    assert_eq!(text, ["deny all"]);
+}
+
+/// Issue 23: a fixed variable, which Apache sets after it has checked access, let clients in.
+#[test]
+fn fixed_variables_let_no_client_in() {
+    let (lines, remarks) = rules("SetEnv a 1\n<Location /x/>\nRequire env a\n</Location>");
+    assert_eq!(lines, ["deny all path=\"/x/*\""]);
+    assert!(remarks.iter().any(|remark| remark.contains("no directive here sets its variable")), "{remarks:?}");
 }
 
 /// Apache finds `Location` sections by the requested path: that of a rule's target lifts nothing.

@@ -49,6 +49,8 @@ pub(super) struct AliasContext<'a> {
     pub(super) sections: &'a [ApacheSection<'a>],
     /// Names of index files of the site.
     pub(super) indexes: &'a [String],
+    /// Names of index files of the host, without sections.
+    pub(super) of_host: &'a [String],
     /// True if an upstream gets all paths that no other handler has.
     pub(super) is_forwarded: bool,
 }
@@ -60,7 +62,11 @@ impl<'a> AliasContext<'a> {
         let is_own =
             |section: &&ApacheSection<'a>| section.patterns.as_deref().is_ok_and(|patterns| patterns.contains(&own));
         let of_mount = self.sections.iter().filter(is_own).rev().find_map(|section| names_of(section.block));
-        of_mount.map_or(Cow::Borrowed(self.indexes), Cow::Owned)
+        // Sections of the root are for directories below it.
+        let is_below =
+            |root: &Mount| root.prefix.is_empty() && Path::new(&mount.directory).starts_with(&root.directory);
+        let of_others = if self.mounts.iter().any(is_below) { self.indexes } else { self.of_host };
+        of_mount.map_or(Cow::Borrowed(of_others), Cow::Owned)
     }
 
     /// The path of a file that is below another directory of the site.

@@ -61,7 +61,8 @@ pub(super) fn translate_other_files(
     true
 }
 
-fn guards(directive: &Directive) -> bool {
+/// Returns `true` if a directive controls access, or rewrites.
+pub(super) fn guards(directive: &Directive) -> bool {
     access::is_part(directive)
         || directive.name.to_ascii_lowercase().starts_with("rewrite")
         || directive.children().iter().any(guards)
@@ -107,7 +108,7 @@ fn apply(
             }
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" if paths.is_empty() => {
                 let (from, rejections) = (parts.redirects.len(), parts.rejections.len());
-                redirect(child, paths, parts, notes);
+                redirect(child, paths, from, parts, notes);
                 condition_of(&mut parts.redirects[from..], when);
                 condition_of(&mut parts.rejections[rejections..], when);
             }

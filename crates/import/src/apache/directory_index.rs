@@ -197,6 +197,34 @@ pub(super) mod tests {
         assert!(text.contains("deny all") && remarks[0].contains("its paths are rejected"), "{text}");
     }
 
+    /// Issue 23: a directory without an index led to the script for missing paths, and `FallbackResource` came before a rewrite.
+    #[test]
+    fn directories_without_an_index_lead_nowhere() {
+        let scripts = "<FilesMatch \\.php$>\nSetHandler \"proxy:unix:/p|fcgi://localhost\"\n</FilesMatch>\n";
+        let front = |condition: &str, other: &str| {
+            lines(&format!(
+                "{scripts}<Directory /nowhere>\nRewriteEngine on\nRewriteCond %{{REQUEST_FILENAME}} !-f\n{condition}\
+                 RewriteRule . /index.php [L]\n{other}\n</Directory>"
+            ))
+        };
+        for condition in ["", "RewriteCond %{REQUEST_FILENAME} !-d\n"] {
+            let (text, _) = front(condition, "DirectoryIndex disabled");
+            assert!(
+                text.contains("require-index\n") && text.contains("respond \"/\" 403 method=\"!GET HEAD\""),
+                "{text}"
+            );
+            let (text, remarks) = front(condition, "FallbackResource /other");
+            assert!(text.contains("\"/index.php\"") && !text.contains("other"), "{text}");
+            assert!(remarks[0].contains("a rewrite leads missing paths elsewhere"), "{remarks:?}");
+        }
+        // Issue 23: such a site did not start.
+        let (text, _) = lines("ProxyPass / http://a:1/\n<Directory /nowhere/a>\nDirectoryIndex b\n</Directory>");
+        assert!(!text.contains("files"), "{text}");
+        // Sections of the root are not those of an alias elsewhere.
+        let (text, _) = lines("Alias /b /other\n<Directory /nowhere>\nDirectoryIndex disabled\n</Directory>");
+        assert!(text.contains("strip-prefix \"/b\"\nindex \"index.html\""), "{text}");
+    }
+
     /// Issue 23: directories were listed that a section hides.
     #[test]
     fn listings_stay_off() {

@@ -1,4 +1,5 @@
-//! Variables of the environment that conditions name: `SetEnvIf`, `BrowserMatch` and `SetEnv`.
+//! Variables of the environment that conditions name: `SetEnvIf`, `BrowserMatch` and `SetEnv`. Apache sets those of
+//! `SetEnv` after it has checked access, so that they count for header fields only.
 
 use super::expression::{self, ApacheCondition, ApacheEnvironment, ExpressionScope};
 use super::host::is;
@@ -6,28 +7,53 @@ use super::section::ApacheSection;
 use crate::directive::Directive;
 use crate::pattern::{ForeignPattern, expression as translated};
 
-/// Variables that these blocks set, for requests to all their paths. One that something sets for some paths only is
-/// unknown, unless `block` does.
+/// Variables that these blocks set, for requests to all their paths, when Apache checks access. One that something sets
+/// for some paths only is unknown, unless `block` does.
 pub(super) fn of_blocks(
     blocks: &[&[Directive]],
     sections: &[ApacheSection<'_>],
     block: &[Directive],
     has_tls: bool,
 ) -> ApacheEnvironment {
+    collected(blocks, sections, block, has_tls, &is_early)
+}
+
+/// Variables that these blocks set when Apache writes a response.
+pub(super) fn of_responses(
+    blocks: &[&[Directive]],
+    sections: &[ApacheSection<'_>],
+    block: &[Directive],
+    has_tls: bool,
+) -> ApacheEnvironment {
+    collected(blocks, sections, block, has_tls, &|_| true)
+}
+
+fn is_early(directive: &Directive) -> bool {
+    !is(directive, "setenv") && !is(directive, "unsetenv")
+}
+
+fn collected(
+    blocks: &[&[Directive]],
+    sections: &[ApacheSection<'_>],
+    block: &[Directive],
+    has_tls: bool,
+    is_meant: &dyn Fn(&Directive) -> bool,
+) -> ApacheEnvironment {
     let mut all = ApacheEnvironment::new();
-    blocks.iter().for_each(|block| add(block, has_tls, &mut all));
+    let add = |block: &[Directive], all: &mut ApacheEnvironment| add(block, has_tls, is_meant, all);
+    blocks.iter().for_each(|block| add(block, &mut all));
     for section in sections {
         let is_all = section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all));
         if is_all {
-            add(section.block, has_tls, &mut all);
+            add(section.block, &mut all);
         } else if !std::ptr::eq(section.block, block) {
-            for name in section.block.iter().flat_map(names) {
+            for name in section.block.iter().filter(|directive| is_meant(directive)).flat_map(names) {
                 all.insert(name.to_owned(), None);
             }
         }
     }
     if !blocks.iter().any(|other| std::ptr::eq(*other, block)) {
-        add(block, has_tls, &mut all);
+        add(block, &mut all);
     }
     all
 }
@@ -51,8 +77,8 @@ fn names(directive: &Directive) -> Vec<&str> {
     words.iter().map(|word| word.trim_start_matches('!').split('=').next().unwrap_or_default()).collect()
 }
 
-fn add(block: &[Directive], has_tls: bool, all: &mut ApacheEnvironment) {
-    for directive in block {
+fn add(block: &[Directive], has_tls: bool, is_meant: &dyn Fn(&Directive) -> bool, all: &mut ApacheEnvironment) {
+    for directive in block.iter().filter(|directive| is_meant(directive)) {
         let is_fixed = is(directive, "setenv") || is(directive, "unsetenv");
         let condition = match directive.name.to_ascii_lowercase().as_str() {
             "setenv" => Some(ApacheCondition::Constant(true)),
@@ -108,7 +134,7 @@ mod tests {
     fn variables_have_conditions() {
         let check = |text: &str, name: &str, expect: Option<ApacheCondition>| {
             let block = super::super::syntax::parse_resolved(text).unwrap();
-            assert_eq!(of_blocks(&[], &[], &block, false).get(name).cloned().flatten(), expect, "{text}");
+            assert_eq!(of_responses(&[], &[], &block, false).get(name).cloned().flatten(), expect, "{text}");
         };
         let when = |text: &str| Some(ApacheCondition::When(text.to_owned()));
         check("SetEnvIf Referer example\\.com good", "good", when("request.header.Referer matches 'example\\.com'"));
@@ -121,5 +147,18 @@ mod tests {
         check("SetEnv a", "a", Some(ApacheCondition::Constant(true)));
         check("SetEnvIf Remote_Host x a\nSetEnvIf Host y a", "a", None);
         check("SetEnvIf ^X-.* y a", "a", None);
+    }
+
+    /// Issue 23: a variable that Apache sets after its access check let clients in.
+    #[test]
+    fn fixed_variables_are_set_after_the_access_check() {
+        let block = super::super::syntax::parse_resolved("SetEnv a 1\nSetEnvIf Host x b\nUnsetEnv b").unwrap();
+        let early = of_blocks(&[], &[], &block, false);
+        assert_eq!(early.get("a"), None);
+        assert_eq!(early.get("b").cloned().flatten(), Some(ApacheCondition::When("host matches 'x'".to_owned())));
+        assert_eq!(
+            of_responses(&[], &[], &block, false).get("b").cloned().flatten(),
+            Some(ApacheCondition::Constant(false))
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Header fields, and how long clients keep files.
 
 use super::expression::{self, ApacheCondition, ExpressionScope};
+use super::redirects::of_ours;
+use super::rewrite_condition::path_matches;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -68,6 +70,29 @@ pub(super) fn header(
         let node = if action == "set" { node } else { node.property("action", action) };
         when.iter().fold(node, |node, when| node.property("when", when))
     }));
+}
+
+/// Keeps `Cache-Control` from the site's own redirects, unless there are many: Apache sends no field of `Header` with
+/// them, except those of `always`.
+pub(super) fn keep_from_redirects(parts: &mut SiteParts) {
+    const REDIRECTS_MAX: usize = 4;
+    let is_permanent = |node: &&KdlNode| node.has_property_value("status", "301");
+    let is_meant =
+        |node: &&KdlNode| node.name() == "redirect" && node.is_rule_of(node.first_value()) && !is_permanent(node);
+    let paths: Vec<ForeignPattern> =
+        parts.redirects.iter().filter(is_meant).map(|node| of_ours(node.pattern())).collect();
+    // `ExpiresDefault` says what redirects have.
+    let is_field = |node: &&mut KdlNode| {
+        let is_own = !node.has_property_value("action", "default");
+        node.name() == "response-header" && node.has_value("cache-control") && is_own
+    };
+    for node in parts.fields.iter_mut().filter(is_field).filter(|_| paths.len() <= REDIRECTS_MAX) {
+        // That of directories, too.
+        node.add_condition("status != 301");
+        for path in &paths {
+            node.add_condition(&format!("not {}", path_matches(path)));
+        }
+    }
 }
 
 /// `env=NAME`, `env=!NAME` and `expr=TEXT`.

@@ -11,12 +11,12 @@ use super::proxy::{self, ProxyOptions};
 use super::redirects::{self, redirect};
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, alias, conditional, directory_index, environment, fields, rewrite_aliases};
+use super::{access, alias, conditional, directory_index, environment, fields, rewrite_aliases, wider};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::SiteParts;
-use crate::pattern::{ForeignPattern, expression};
+use crate::pattern::{ForeignPattern, expression, quoted};
 
 /// Usual socket of PHP-FPM.
 const PHP_SOCKET: &str = "unix:/run/php/php-fpm.sock";
@@ -87,7 +87,12 @@ fn server(directives: &[Directive]) -> Vec<KdlNode> {
 struct Place<'a> {
     /// None are all paths.
     paths: &'a [ForeignPattern],
+    /// Paths for header fields: of a section for names, those whose last name fits.
+    names: &'a [ForeignPattern],
+    /// Variables of responses.
     scope: ExpressionScope<'a>,
+    /// Number of redirects that do not belong to `Redirect` directives of the same block.
+    other_redirects: usize,
     /// True if `ExpiresActive` is on.
     is_expiring: bool,
     /// True if `cgi-script` runs programs there.
@@ -233,6 +238,7 @@ impl<'a> HostSource<'a> {
         let names = &names;
         let inner = &inner;
         let lifted = &access::lifted(sections, &self.blocks, mounts, has_tls);
+        let guarded = &access::guarded(sections);
         let scope = RewriteScope {
             base,
             has_tls,
@@ -244,6 +250,8 @@ impl<'a> HostSource<'a> {
             root,
             index,
             lifted,
+            guarded,
+            aliases: &[],
         };
         let inherits = self.host.is_some()
             && self.blocks.len() > 1
@@ -259,14 +267,17 @@ impl<'a> HostSource<'a> {
         let mut keeps_base = found.keeps_base;
         fallback = found.fallback.or(fallback);
         for section in sections {
+            wider::note_rules(section, &self.blocks, notes);
             if rewrite_aliases::reject_without_directory(section, mounts, parts, notes) {
                 continue;
             }
-            let scope = RewriteScope { base: section.base.as_deref(), ..scope };
+            let aliases = &rewrite_aliases::of_section(section, mounts);
+            let scope = RewriteScope { base: section.base.as_deref(), aliases, ..scope };
             let from = parts.redirects.len();
             let found = rewrite::translate(section.block, &scope, parts, notes);
             for base in &section.other_bases {
-                rewrite::translate(section.block, &RewriteScope { base: Some(base), ..scope }, parts, notes);
+                let scope = RewriteScope { base: Some(base), aliases: &[], ..scope };
+                rewrite::translate(section.block, &scope, parts, notes);
             }
             rewrite_aliases::reject_below(section, mounts, &scope, parts, notes);
             access::wait_for_passwords(parts, from);
@@ -280,14 +291,25 @@ impl<'a> HostSource<'a> {
             sections.iter().filter(of_root).flat_map(|section| section.block).chain(blocks().rev().flatten());
         let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
         let resource = resource.next();
+        if let (Some(directive), Some(_)) = (resource, &fallback) {
+            notes.left(directive, "a rewrite leads missing paths elsewhere before");
+        }
+        let resource = resource.filter(|_| fallback.is_none());
         let resource = resource.filter(|directive| !redirects::leads_on(directive, parts, notes));
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
-        if resource.is_some() && indexes.is_empty() {
+        if (resource.is_some() || (fallback.is_some() && !takes_directories)) && indexes.is_empty() {
             parts.set_file_option(KdlNode::new("require-index"));
         }
         Self::fallbacks(sections, parts, notes);
         if takes_directories && keeps_base {
-            parts.handlers.push(KdlNode::with("files", "/").block(vec![KdlNode::new("index").texts(&indexes)]));
+            let is_required = indexes.is_empty().then(|| KdlNode::new("require-index"));
+            let lines = [KdlNode::new("index").texts(&indexes)].into_iter().chain(is_required);
+            parts.handlers.push(KdlNode::with("files", "/").block(lines.collect()));
+        }
+        if fallback.is_some() && indexes.is_empty() && (keeps_base || !takes_directories) {
+            // Other methods than those of files go to the script, otherwise.
+            let node = KdlNode::with("respond", "/").word(403);
+            parts.handlers.push(node.property("method", "!GET HEAD"));
         }
         parts.handlers.extend(directory_index::of_others(&indexes, parts));
         let nodes = directory_index::of_sections(&indexes, sections, mounts, parts, notes);
@@ -295,14 +317,13 @@ impl<'a> HostSource<'a> {
         directory_index::reject_forbidden_rules(sections, &self.blocks, parts, notes);
         let indexes = if takes_directories { Vec::new() } else { indexes };
         let is_forwarded = parts.last.is_some() || self.all("proxypass").any(|pass| pass.first() == "/");
-        let context = AliasContext { mounts, sections, indexes: &indexes, is_forwarded };
-        for (index, (mount, alias)) in mounts.iter().zip(self.aliases()).enumerate() {
-            let is_around =
-                |other: &Mount| mount.prefix.strip_prefix(&other.prefix).is_some_and(|rest| rest.starts_with('/'));
-            match mounts[..index].iter().any(is_around) {
-                true => notes.needless(alias, "an alias before it has its paths"),
-                false => context.translate(mount, alias, parts),
-            }
+        let of_host = directory_index::of_site(&self.blocks, &[], self.directory.is_some());
+        let context = AliasContext { mounts, sections, indexes: &indexes, of_host: &of_host, is_forwarded };
+        for alias in self.all_aliases().filter(|alias| self.is_shadowed(alias)) {
+            notes.needless(alias, "an alias before it has its paths");
+        }
+        for (mount, alias) in mounts.iter().zip(self.aliases()) {
+            context.translate(mount, alias, parts);
         }
         for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
             let pattern = expression(directive.first()).map(ForeignPattern::Expression);
@@ -361,13 +382,15 @@ impl<'a> HostSource<'a> {
         if parts.last.is_some() && !keeps_files {
             // All paths are forwarded: the root has no files.
             parts.files.clear();
+            parts.handlers.retain(|node| node.name() != "files" || node.has_property("root"));
         }
         let is_expiring = blocks().chain(sections.iter().map(|section| section.block)).any(fields::is_expiring);
         for block in blocks() {
-            let environment = environment::of_blocks(&self.blocks, sections, block, has_tls);
+            let environment = environment::of_responses(&self.blocks, sections, block, has_tls);
             let scope = ExpressionScope { has_tls, environment: &environment };
-            let place = Place { paths: &[], scope, is_expiring, runs_programs: false };
             let from = parts.redirects.len();
+            let place =
+                Place { paths: &[], names: &[], scope, other_redirects: from, is_expiring, runs_programs: false };
             for directive in block {
                 if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
                     parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
@@ -375,7 +398,8 @@ impl<'a> HostSource<'a> {
                 self.setting(directive, place, parts, notes);
             }
             let from = if self.directory.is_some() { from } else { parts.redirects.len() };
-            conditional::translate(block, &[], place.scope, parts, notes);
+            let early = environment::of_blocks(&self.blocks, sections, block, has_tls);
+            conditional::translate(block, &[], ExpressionScope { has_tls, environment: &early }, parts, notes);
             access::wait_for_passwords(parts, from);
         }
         for section in sections {
@@ -387,13 +411,23 @@ impl<'a> HostSource<'a> {
                     let of_index = Self::index_paths(section, &context);
                     let patterns = [patterns.as_slice(), &of_index].concat();
                     let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
-                    let environment = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
+                    let environment = environment::of_responses(&self.blocks, sections, section.block, has_tls);
                     let scope = ExpressionScope { has_tls, environment: &environment };
                     let runs_programs = alias::runs_programs(section, sections);
-                    let place = Place { paths: patterns, scope, is_expiring, runs_programs };
                     let (from, redirects) = (parts.fields.len(), parts.redirects.len());
+                    let names = match is_of_files(section.directive) {
+                        true => patterns.iter().map(section::at_last_name).collect(),
+                        false => patterns.to_vec(),
+                    };
+                    let names = names.as_slice();
+                    let place =
+                        Place { paths: patterns, names, scope, other_redirects: redirects, is_expiring, runs_programs };
                     section.block.iter().for_each(|directive| self.setting(directive, place, parts, notes));
+                    let early = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
+                    let scope = ExpressionScope { has_tls, environment: &early };
+                    let rejections = parts.rejections.len();
                     conditional::translate(section.block, patterns, scope, parts, notes);
+                    rewrite_aliases::keep_elsewhere(section, mounts, &mut parts.rejections[rejections..]);
                     access::wait_for_passwords(parts, redirects);
                     if is_of_files(section.directive)
                         && front.as_ref().is_some_and(|path| !patterns.iter().any(|one| one.fits(path)))
@@ -403,7 +437,7 @@ impl<'a> HostSource<'a> {
                         own.for_each(|node| node.add_condition("response.header.etag"));
                     }
                 }
-                Err(why) if section.block.iter().any(is_tls_guard) => {
+                Err(why) if section.block.iter().any(|child| is_tls_guard(child) || is_conditional_guard(child)) => {
                     parts.close(section.directive, &[], why.clone(), notes);
                 }
                 Err(why) => {
@@ -419,6 +453,10 @@ impl<'a> HostSource<'a> {
             fields::keep_expires_of_files(parts);
         }
         access::keep_names(parts);
+        let mut all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
+        if !all.any(|child| is(child, "header") && child.first().eq_ignore_ascii_case("always")) {
+            fields::keep_from_redirects(parts);
+        }
         if !parts.files.iter().any(|node| node.name() == "root") {
             let all = blocks().chain(sections.iter().map(|section| section.block)).flatten();
             options::drop_error_pages(all, parts, notes);
@@ -460,8 +498,19 @@ impl<'a> HostSource<'a> {
         })
     }
 
-    /// Aliases with two arguments, in the order in which Apache tries them.
+    /// Aliases with two arguments that have paths, in the order in which Apache tries them.
     fn aliases(&self) -> impl Iterator<Item = &'a Directive> {
+        self.all_aliases().filter(|alias| !self.is_shadowed(alias))
+    }
+
+    /// Returns `true` if an alias before this one has all its paths.
+    fn is_shadowed(&self, alias: &Directive) -> bool {
+        let prefix = |alias: &'a Directive| alias.first().trim_end_matches('/');
+        let mut before = self.all_aliases().take_while(|other| !std::ptr::eq(*other, alias));
+        before.any(|other| alias.first().strip_prefix(prefix(other)).is_some_and(|rest| rest.starts_with('/')))
+    }
+
+    fn all_aliases(&self) -> impl Iterator<Item = &'a Directive> {
         let blocks = self.blocks.iter().rev().flat_map(|block| block.iter());
         blocks.filter(|child| (is(child, "alias") || is(child, "scriptalias")) && child.arguments.len() >= 2)
     }
@@ -487,9 +536,10 @@ impl<'a> HostSource<'a> {
             let own = section.block.iter().rfind(|child| is(child, "fallbackresource"));
             let is_path = |own: &&Directive| own.first().starts_with('/');
             if let Some(own) = own.filter(is_path).filter(|own| !redirects::leads_on(own, parts, notes)) {
-                // Missing scripts have a handler, so they do not lead there.
+                // Missing scripts have a handler, and the directory itself exists, so they do not lead there.
                 let node = KdlNode::with("rewrite", format!("{base}/*")).text(own.first());
-                let node = node.property("when", r"not path matches '\.php(/|$)'");
+                let is_directory = format!("path == {}", quoted(&format!("{base}/")));
+                let node = node.property("when", format!(r"not path matches '\.php(/|$)' and not {is_directory}"));
                 parts.redirects.push(node.word_property("missing", "on"));
             }
         }
@@ -541,13 +591,18 @@ impl<'a> HostSource<'a> {
             return;
         }
         match name.as_str() {
-            "header" | "requestheader" => fields::header(directive, paths, place.scope, parts, notes),
+            "header" | "requestheader" => fields::header(directive, place.names, place.scope, parts, notes),
             "expiresbytype" | "expiresdefault" if !place.is_expiring => {
                 notes.needless(directive, "there is no `ExpiresActive on`");
             }
             "expiresbytype" | "expiresdefault" => fields::expires(directive, parts, paths, notes),
+            "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch"
+                if paths.is_empty() && wider::is_forwarded_before(directive, &self.blocks) =>
+            {
+                notes.needless(directive, "`ProxyPass` has its paths, and comes first");
+            }
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
-                redirect(directive, paths, parts, notes);
+                redirect(directive, paths, place.other_redirects, parts, notes);
             }
             "errordocument" => error_page(directive, parts, notes),
             "options" => options(directive, paths, parts, notes),
@@ -655,6 +710,11 @@ pub(super) fn is_of_files(directive: &Directive) -> bool {
 fn extensions(names: &[String]) -> Vec<ForeignPattern> {
     let of = |name: &String| ForeignPattern::Suffix(format!(".{}", name.trim_start_matches('.')));
     names.iter().map(of).collect()
+}
+
+/// Returns `true` for a block that controls access under a condition.
+fn is_conditional_guard(directive: &Directive) -> bool {
+    ["if", "elseif", "else"].iter().any(|name| is(directive, name)) && conditional::guards(directive)
 }
 
 /// Directive by which a section checks certificates of clients, or other facts of a connection with TLS.

@@ -32,6 +32,7 @@ mod section;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod wider;
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
 //! mod_alias: `Redirect` and its relatives.
 
+use super::rewrite_condition::path_matches;
 use super::section;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -7,8 +8,15 @@ use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
 use crate::pattern::{ForeignPattern, expression};
 
-/// `Redirect` and its relatives, in a section for these paths. None are all paths.
-pub(super) fn redirect(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+/// `Redirect` and its relatives, in a section for these paths. None are all paths. Redirects from number `earlier` on are
+/// those of earlier directives of the same block, which come first.
+pub(super) fn redirect(
+    directive: &Directive,
+    paths: &[ForeignPattern],
+    earlier: usize,
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) {
     let is_expression = directive.name.eq_ignore_ascii_case("redirectmatch");
     let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
     let mut status = if directive.name.eq_ignore_ascii_case("redirectpermanent") { 301 } else { 302 };
@@ -47,21 +55,44 @@ pub(super) fn redirect(directive: &Directive, paths: &[ForeignPattern], parts: &
         Ok(patterns) => patterns,
         Err(why) => return parts.close(directive, &[], why, notes),
     };
+    let is_of = |pattern: &ForeignPattern| paths.is_empty() || paths.iter().any(|path| path.overlaps(pattern));
+    let patterns: Vec<ForeignPattern> = patterns.into_iter().filter(is_of).collect();
+    if patterns.is_empty() {
+        return notes.needless(directive, "its section has none of its paths");
+    }
+    // A section is for some of the paths only.
+    let within: Vec<String> = paths.iter().map(path_matches).collect();
+    let within = Some(within.join(" or ")).filter(|within| !within.is_empty());
+    let confine = |node: &mut KdlNode, pattern: &ForeignPattern| {
+        if let Some(within) = within.as_ref().filter(|_| !paths.iter().any(|path| path.covers(pattern))) {
+            node.add_condition(within);
+        }
+    };
     let Some(to) = to.filter(|_| status < 400) else {
-        let nodes = for_each(&patterns, |pattern| {
-            let node = with_path(KdlNode::new("deny").word("all"), pattern);
-            if status == 403 { node } else { node.word_property("status", status) }
-        });
-        parts.rejections.extend(nodes);
+        let is_earlier = |node: &&KdlNode| node.name() == "redirect" && node.is_rule_of(node.first_value());
+        let earlier: Vec<ForeignPattern> =
+            parts.redirects[earlier..].iter().filter(is_earlier).map(|node| of_ours(node.pattern())).collect();
+        for pattern in &patterns {
+            let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
+            let mut node = if status == 403 { node } else { node.word_property("status", status) };
+            for other in earlier.iter().filter(|other| other.overlaps(pattern)) {
+                node.add_condition(&format!("not {}", path_matches(other)));
+            }
+            confine(&mut node, pattern);
+            parts.rejections.push(node);
+        }
         return;
     };
     let query = if to.contains('?') { "" } else { "{query}" };
     if is_expression {
         let target =
             (1..10).fold(to.to_owned(), |text, group| text.replace(&format!("${group}"), &format!("{{{group}}}")));
-        parts.redirects.extend(for_each(&patterns, |pattern| {
-            on_path("redirect", pattern).text(format!("{target}{query}")).word_property("status", status)
-        }));
+        for pattern in &patterns {
+            let node = on_path("redirect", pattern.text()).text(format!("{target}{query}"));
+            let mut node = node.word_property("status", status);
+            confine(&mut node, pattern);
+            parts.redirects.push(node);
+        }
         return;
     }
     for pattern in &patterns {
@@ -73,7 +104,9 @@ pub(super) fn redirect(directive: &Directive, paths: &[ForeignPattern], parts: &
         };
         let to = if rest == "{path}" { to.strip_suffix('/').unwrap_or(to) } else { to };
         let node = on_path("redirect", pattern.text()).text(format!("{to}{rest}{query}"));
-        parts.redirects.push(node.word_property("status", status));
+        let mut node = node.word_property("status", status);
+        confine(&mut node, pattern);
+        parts.redirects.push(node);
     }
 }
 
@@ -95,11 +128,16 @@ pub(super) fn leads_on(directive: &Directive, parts: &SiteParts, notes: &mut Not
 
 /// Returns `true` if a pattern of ours fits a path.
 fn fits(pattern: &str, path: &str) -> bool {
+    of_ours(pattern).fits(path)
+}
+
+/// Paths of a pattern of ours.
+pub(super) fn of_ours(pattern: &str) -> ForeignPattern {
     match (pattern.strip_prefix('~'), pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
-        (Some(expression), ..) => ForeignPattern::Expression(expression.to_owned()).fits(path),
-        (_, Some(prefix), _) => path.starts_with(prefix),
-        (_, _, Some(suffix)) => path.ends_with(suffix),
-        _ => pattern == path,
+        (Some(expression), ..) => ForeignPattern::Expression(expression.to_owned()),
+        (_, Some(prefix), _) => ForeignPattern::Prefix(prefix.to_owned()),
+        (_, _, Some(suffix)) => ForeignPattern::Suffix(suffix.to_owned()),
+        _ => ForeignPattern::Exact(pattern.to_owned()),
     }
 }
 
@@ -139,6 +177,25 @@ mod tests {
         check("Location /a", "deny all path=\"/a\"");
         check("Directory /", "deny all");
         check("Directory /nowhere/a", "rewrite \"~^/a/a\" \"/b\"");
+    }
+
+    /// Issue 23: a redirect that stands before a rejection was rejected, too.
+    #[test]
+    fn the_first_redirect_counts() {
+        let check = |rules: &str, expect: &str| {
+            let (text, remarks) = lines(rules);
+            let found: Vec<&str> = text.lines().filter(|line| line.starts_with("deny")).collect();
+            assert_eq!((found.join("\n").as_str(), remarks.len()), (expect, 0), "{rules}");
+        };
+        check("Redirect /a/ /b/\nRedirect gone /c/", "deny all path=\"/c/*\" status=410");
+        check("Redirect gone /a/\nRedirectMatch ^/a/b /c", "deny all path=\"/a/*\" status=410");
+        check("RedirectMatch ^/a/b /c\nRedirect 403 /a/", "deny all path=\"/a/*\" when=\"not path matches '^/a/b'\"");
+        // Issue 23: those of a section were for all paths.
+        let of_directory = |rule: &str| format!("<Directory /nowhere/a>\n{rule}\n</Directory>");
+        check(&of_directory("Redirect gone /a/b/"), "deny all path=\"/a/b/*\" status=410");
+        check(&of_directory("RedirectMatch gone x"), "deny all path=\"~x\" status=410 when=\"path matches '^/a/'\"");
+        let (text, remarks) = lines(&of_directory("Redirect /b /c"));
+        assert!(!text.contains("redirect") && remarks[0].contains("none of its paths"), "{text}");
     }
 
     /// Issue 23: groups that an expression lacks made the translation invalid.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::rewrite_aliases::AliasBelow;
 use super::rewrite_condition::{Tests, conditions_of, path_matches, with_properties};
 use super::rewrite_values::{ALL, ALL_BELOW, flags_of, is_of_script, is_own_file, leads_to_itself, rejects, variable};
 use crate::directive::Directive;
@@ -31,6 +32,10 @@ pub(super) struct RewriteScope<'a> {
     pub(super) index: &'a str,
     /// Paths of `Location` sections that lift rules of directories.
     pub(super) lifted: &'a [ForeignPattern],
+    /// Paths of `Location` sections that reject clients.
+    pub(super) guarded: &'a [ForeignPattern],
+    /// Aliases below the directory.
+    pub(super) aliases: &'a [AliasBelow],
 }
 
 /// Reason why a redirect to another host is not translated.
@@ -132,6 +137,8 @@ pub(super) struct RewriteState {
     is_chained: bool,
     /// True if a rule before leads missing paths to a script, so that rules reach only paths that exist.
     is_behind_front: bool,
+    /// Paths of rules of a host that end the processing, and paths to which they lead.
+    led: Vec<ForeignPattern>,
 }
 
 pub(super) struct RewriteRule<'a> {
@@ -331,7 +338,7 @@ impl RewriteRule<'_> {
         };
         for tests in &alternatives {
             match status {
-                Some(status) => self.deny(tests, status, parts)?,
+                Some(status) => self.deny(tests, status, parts, notes)?,
                 None => self.rewrite(tests, target, redirect, &flags, parts, found, notes)?,
             }
         }
@@ -389,7 +396,7 @@ impl RewriteRule<'_> {
         }
     }
 
-    fn deny(&self, tests: &Tests, status: u16, parts: &mut SiteParts) -> Result<(), String> {
+    fn deny(&self, tests: &Tests, status: u16, parts: &mut SiteParts, notes: &mut Notes) -> Result<(), String> {
         if tests.is_never {
             return Ok(());
         }
@@ -403,6 +410,9 @@ impl RewriteRule<'_> {
         let whens = tests.whens.iter().cloned().chain(excluded).chain(exempt).collect();
         let tests = &Tests { whens, ..tests.clone() };
         let (paths, tests) = &self.paths(tests, &pattern);
+        if self.state.led.iter().any(|led| paths.iter().any(|path| path.overlaps(led))) {
+            notes.left(self.directive, "it also rejects paths that a rule before leads there");
+        }
         for pattern in paths {
             if self.state.is_behind_front && status == 403 {
                 let node = on_path("files", pattern.text()).property("root", self.scope.root);
@@ -421,6 +431,21 @@ impl RewriteRule<'_> {
         let own = path_matches(&ForeignPattern::Exact(script.to_owned()));
         let passed = self.state.passed.iter().filter(|passed| **passed != own).map(|passed| format!("not ({passed})"));
         passed.chain(self.inner()).collect()
+    }
+
+    /// Conditions that a path is in no alias: Apache matches the path on the disk. Rejects paths of an alias for which the
+    /// rule may be meant.
+    fn aliases(&self, pattern: &ForeignPattern, parts: &mut SiteParts, notes: &mut Notes) -> Vec<String> {
+        let mut conditions = Vec::new();
+        for alias in self.scope.aliases.iter().filter(|alias| pattern.overlaps(&alias.paths())) {
+            match alias.applies(self.directive.first()) {
+                Some(true) => continue,
+                Some(false) => {}
+                None => parts.close(self.directive, &[alias.paths()], "an alias has other paths than its rule", notes),
+            }
+            conditions.push(format!("not {}", path_matches(&alias.paths())));
+        }
+        conditions
     }
 
     /// Conditions that a path is in no directory with rules of its own. Rules of a host apply to all directories.
@@ -528,10 +553,17 @@ impl RewriteRule<'_> {
                 true => ForeignPattern::Prefix(script.clone()),
                 false => ForeignPattern::Exact(script.clone()),
             };
-            if self.scope.lifted.iter().any(|lifted| lifted.overlaps(&target) && !lifted.covers(&pattern)) {
+            let is_other = |section: &&ForeignPattern| section.overlaps(&target) && !section.covers(&pattern);
+            if self.scope.lifted.iter().any(|lifted| is_other(&lifted)) {
                 return Err(
                     "its target is in a `Location` that lifts rules of directories; Apache lifts none there".to_owned()
                 );
+            }
+            if self.scope.guarded.iter().any(|guarded| is_other(&guarded)) {
+                notes.left(self.directive, "its target is in a `Location`, whose access rules hold for it, too");
+            }
+            if has("L") || has("END") {
+                self.state.led.extend([pattern.clone(), target]);
             }
         }
         let is_general = tests.conditions().is_empty() && tests.paths.is_empty() && self.state.passed.is_empty();
@@ -577,7 +609,9 @@ impl RewriteRule<'_> {
         if ended.is_empty() {
             ended.push(path_matches(&pattern));
         }
+        let aliases = if is_missing { Vec::new() } else { self.aliases(&pattern, parts, notes) };
         let excluded = tests.excluded.iter().map(|excluded| format!("not {}", path_matches(excluded)));
+        let excluded = excluded.chain(aliases);
         let mut whens: Vec<String> = tests.whens.iter().cloned().chain(excluded).chain(self.passed(&script)).collect();
         // A path after the script stays.
         let is_excluded = tests.excluded.iter().any(|excluded| is_of_script(excluded, &text));

@@ -1,12 +1,14 @@
-//! Rules of mod_rewrite that reject paths, for aliases of directories below that of the rules.
+//! Rules of mod_rewrite and aliases below the directory of the rules.
 
 use regex::Regex;
 
 use super::host::is;
 use super::rewrite;
+use super::rewrite_condition::path_matches;
 use super::rewrite_values::{ALL, ALL_BELOW, rejects};
 use super::section::{ApacheSection, Mount};
 use crate::directive::Directive;
+use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::parts::SiteParts;
 use crate::pattern::{ForeignPattern, has_branches};
@@ -18,6 +20,50 @@ enum BelowAlias {
     None,
     /// Some of them may be its paths.
     Unknown,
+}
+
+/// An alias with paths below those of a directory.
+pub(super) struct AliasBelow {
+    prefix: String,
+    /// Path on the disk from the directory on, if the alias leads to a directory below.
+    rest: Option<String>,
+}
+
+impl AliasBelow {
+    pub(super) fn paths(&self) -> ForeignPattern {
+        ForeignPattern::Expression(format!("^{}(?:/|$)", regex::escape(&self.prefix)))
+    }
+
+    /// Returns `true` if a rule of the directory with this expression is for all paths of the alias, and `false` if it is
+    /// for none; `None` if it may be for some.
+    pub(super) fn applies(&self, text: &str) -> Option<bool> {
+        let Some(rest) = &self.rest else { return Some(false) };
+        match below(text, rest) {
+            _ if ALL.contains(&text) || ALL_BELOW.contains(&text) => Some(true),
+            BelowAlias::None => Some(false),
+            BelowAlias::Expression(_) | BelowAlias::Unknown => None,
+        }
+    }
+}
+
+/// Aliases below the paths of a directory.
+pub(super) fn of_section(section: &ApacheSection<'_>, mounts: &[Mount]) -> Vec<AliasBelow> {
+    let own = section.directive.first().trim_end_matches('/');
+    let Some(base) = section.base.as_deref().filter(|_| is(section.directive, "directory")) else { return Vec::new() };
+    let is_below = |mount: &&Mount| mount.prefix.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'));
+    let of = |mount: &Mount| {
+        let rest = mount.directory.strip_prefix(own).filter(|rest| rest.starts_with('/'));
+        AliasBelow { prefix: mount.prefix.clone(), rest: rest.map(|rest| format!("{}/", &rest[1..])) }
+    };
+    mounts.iter().filter(is_below).map(of).collect()
+}
+
+/// Keeps rejections of a directory from aliases that lead to other directories.
+pub(super) fn keep_elsewhere(section: &ApacheSection<'_>, mounts: &[Mount], rejections: &mut [KdlNode]) {
+    for alias in of_section(section, mounts).iter().filter(|alias| alias.rest.is_none()) {
+        let condition = format!("not {}", path_matches(&alias.paths()));
+        rejections.iter_mut().for_each(|node| node.add_condition(&condition));
+    }
 }
 
 /// Rejects the paths of a section whose rules see other paths than those of the site: one without a directory, or of a
@@ -134,5 +180,38 @@ fn below(text: &str, rest: &str) -> BelowAlias {
         Some(inner) if !inner.starts_with(['?', '*', '{', '+']) => BelowAlias::Expression(format!("^{inner}")),
         _ if !rest.starts_with(&head) && !head.starts_with(rest) => BelowAlias::None,
         _ => BelowAlias::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::apache::directory_index::tests::lines;
+
+    /// Issue 23: rules of a directory were applied to paths of an alias, which are others on the disk.
+    #[test]
+    fn rules_of_a_directory_are_not_for_aliases() {
+        let check = |alias: &str, rule: &str, expect: &str| {
+            let (text, _) = lines(&format!(
+                "Alias /old {alias}\n<Directory /nowhere>\nRewriteEngine on\nRewriteRule {rule} [L]\n</Directory>"
+            ));
+            assert!(text.lines().any(|line| line == expect), "{alias} {rule}: {text}");
+        };
+        let except = "when=\"not path matches '^/old(?:/|$)'\"";
+        check("/other", "^old/(.*)$ /b", &format!("rewrite \"~^/old/(.*)$\" \"/b\" {except}"));
+        check("/nowhere/a", "^old/ /b", &format!("rewrite \"~^/old/\" \"/b\" {except}"));
+        // A rule for some paths of the alias.
+        check("/nowhere/a", "bak$ /b", "deny all path=\"~^/old(?:/|$)\"");
+        check("/nowhere/a", "^ /b", "rewrite \"*\" \"/b\"");
+        check("/other", "^c /b", "rewrite \"~^/c\" \"/b\"");
+        // Rules of an expression match the whole path on the disk.
+        let rule = "RewriteEngine on\nRewriteRule ^a /b";
+        let (text, _) = lines(&format!("<DirectoryMatch ^/(nowhere|x)/>\n{rule}\n</DirectoryMatch>"));
+        assert!(text.contains("deny all") && !text.contains("rewrite"), "{text}");
+        let closed = "<If \"%{REQUEST_METHOD} == 'POST'\">\nRequire all denied\n</If>";
+        let (text, _) = lines(&format!("Alias /old /other\n<Directory /nowhere>\n{closed}\n</Directory>"));
+        assert!(
+            text.contains(&format!("deny all when=\"(method == 'POST') and ({})\"", &except[6..except.len() - 1])),
+            "{text}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use super::access;
 use super::host::is;
 use super::rewrite_values::flag_name;
 use crate::directive::Directive;
-use crate::pattern::{ForeignPattern, expression};
+use crate::pattern::{ForeignPattern, expression, has_branches};
 
 /// A part of the site's paths that is a directory on the disk.
 #[derive(Debug, Clone)]
@@ -199,6 +199,8 @@ fn collect<'a>(
         };
         let own = if kind == "directory" && !is_expression { bases(text, mounts) } else { Vec::new() };
         let base = match (kind, patterns.as_deref()) {
+            // Rules of an expression match the whole path on the disk.
+            _ if is_expression => None,
             ("directory", Ok([ForeignPattern::Prefix(prefix), ..])) => {
                 Some(own.first().cloned().unwrap_or_else(|| prefix.trim_end_matches('/').to_owned()))
             }
@@ -311,7 +313,8 @@ fn containing(text: &str, mount: &Mount) -> Vec<ForeignPattern> {
 
 fn location(text: &str) -> Result<Vec<ForeignPattern>, String> {
     if text.contains(['*', '?']) {
-        return Ok(vec![ForeignPattern::Expression(format!("^{}(?:/|$)", glob(text)))]);
+        // Such a section is for the whole path, without those below.
+        return Ok(vec![ForeignPattern::Expression(format!("^{}$", glob(text)))]);
     }
     let text = if text.starts_with('/') { text.to_owned() } else { return Err("this is no path".to_owned()) };
     Ok(prefix(&text))
@@ -369,6 +372,16 @@ fn files_expression(text: &str) -> Result<ForeignPattern, String> {
         }
     }
     expression(&result).map(ForeignPattern::Expression)
+}
+
+/// Paths among those of a section for names whose last name fits: a directory on the way has another one.
+pub(super) fn at_last_name(pattern: &ForeignPattern) -> ForeignPattern {
+    match pattern {
+        ForeignPattern::Expression(text) if text.starts_with('/') && !text.ends_with('$') && !has_branches(text) => {
+            ForeignPattern::Expression(format!("{text}[^/]*$"))
+        }
+        other => other.clone(),
+    }
 }
 
 /// Returns `true` if an expression for names looks for all names except some, and this part of it ends with a class of

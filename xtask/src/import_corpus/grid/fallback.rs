@@ -32,6 +32,9 @@ pub(super) fn is_left_to_fallback<'a>(
             of_path(&path[..end]).is_some_and(|(expected, _)| expected.status == 200 && expected.body == found.body)
         })
     };
-    let is_open = || of_path("/missing").is_some_and(is_fallback) || (expected.status == 404 && is_own_file());
+    // That of a directory has an own path, too.
+    let is_of_script = || of_path("/index.php").is_some_and(|(expected, _)| is_same_script(expected, found));
+    let is_other = || expected.status == 404 && (is_own_file() || is_of_script());
+    let is_open = || of_path("/missing").is_some_and(is_fallback) || is_other();
     request.kind == Original::Apache && is_meant && is_open()
 }
