@@ -109,10 +109,11 @@ impl FilesPart {
             self.missing.as_ref().is_some_and(|(_, rewrite)| later.front_controller == Some(rewrite.last_value()));
         let has_front = later.front_controller.is_some() && self.missing.is_none();
         let is_claimed = later.has_fallback || later.has_handler || has_front;
+        let leads_to_script = self.missing.as_ref().is_some_and(|(_, rewrite)| rewrite.last_value().contains(".php"));
         // A location with the same files could use other index files for a directory.
         let is_option_of_place = |option: &KdlNode| match option.name() {
             // Directories are rare among paths whose missing files lead to a script.
-            "index" => !(self.missing.is_some() && option.first_value().is_empty()),
+            "index" => !(leads_to_script && option.first_value().is_empty()),
             name => matches!(name, "browse" | "strip-prefix"),
         };
         let lacks_extensions = later.has_extensions && !has_own_extensions;
@@ -343,6 +344,9 @@ impl Tries {
             fallback: fallback.map(|path| (*path).clone()),
             last: Last::of(last),
         };
+        if tries.fallback.is_some() && !tries.has_files {
+            notes.left(directive, "its paths get 404; lead them to the file with a `rewrite`");
+        }
         if last.starts_with('=') && last != "=404" {
             notes.left(directive, "missing files get 404");
         }
@@ -436,6 +440,13 @@ mod tests {
         let is_listed = |tries: &str| site(&format!("autoindex on; location / {{ {tries} }}")).0.contains("browse on");
         assert!(is_listed("") && is_listed("try_files $uri $uri/ =404;"));
         assert!(!is_listed("try_files $uri $uri/index.html =404;"));
+    }
+
+    /// Issue 23: a file that all paths get had no remark.
+    #[test]
+    fn files_of_other_paths_have_a_remark() {
+        let (_, remarks) = site("location / { try_files /a.txt =404; }");
+        assert!(remarks[0].contains("lead them to the file"), "{remarks:?}");
     }
 
     /// Issue 23: Drupal's files by nginxconfig.io were rejected.

@@ -127,7 +127,7 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
         }
     }
     answer_options("proxy", chain, &mut options, notes);
-    options.extend(guard::internal_redirects(scene.server));
+    options.extend(guard::internal_redirects(scene.server, "proxy", chain));
     let node = KdlNode::with("forward", to);
     let node = match location.pattern() {
         Some(pattern) => node.property("path", pattern),
@@ -314,7 +314,7 @@ fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     let root = chain.last("root").map(NginxDirective::first).filter(|_| !names_no_script);
     let mut options = Vec::new();
     answer_options("fastcgi", chain, &mut options, notes);
-    options.extend(guard::internal_redirects(scene.server));
+    options.extend(guard::internal_redirects(scene.server, "fastcgi", chain));
     if chain.last("fastcgi_keep_conn").is_some_and(|keep| keep.first() == "on") {
         options.push(KdlNode::new("keep-connections").word("on"));
     }
@@ -387,7 +387,7 @@ fn application(name: &str, pass: &NginxDirective, scene: Scene<'_>, notes: &mut 
     let (family, name) = if name == "scgi_pass" { ("scgi", "scgi") } else { ("uwsgi", "uwsgi") };
     let mut options = Vec::new();
     answer_options(family, chain, &mut options, notes);
-    options.extend(guard::internal_redirects(scene.server));
+    options.extend(guard::internal_redirects(scene.server, family, chain));
     variables(if family == "scgi" { "scgi_param" } else { "uwsgi_param" }, chain, &mut options, notes);
     let to = pass.first();
     let to = if shared.upstreams.contains(to) { to.to_owned() } else { gateway_address(to) };

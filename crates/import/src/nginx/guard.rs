@@ -85,8 +85,13 @@ pub(super) fn internal(
     }
 }
 
-/// Allows upstreams to redirect to the internal locations of the server.
-pub(super) fn internal_redirects(server: &[NginxDirective]) -> Option<KdlNode> {
+/// Allows upstreams to redirect to the internal locations of the server, unless the location ignores the field.
+pub(super) fn internal_redirects(server: &[NginxDirective], family: &str, chain: Chain<'_>) -> Option<KdlNode> {
+    let ignored = chain.last(&format!("{family}_ignore_headers"));
+    let is_field = |word: &String| word.eq_ignore_ascii_case("x-accel-redirect");
+    if ignored.is_some_and(|ignored| ignored.arguments.iter().any(is_field)) {
+        return None;
+    }
     let mut patterns = Vec::new();
     collect_internal(server, server, &mut patterns);
     let node = KdlNode::new("x-accel-redirect").texts(patterns.iter());
@@ -164,6 +169,14 @@ pub(super) fn unreadable(
     let is_inside = around.length > 2;
     if !is_inside && meaning(around.with(directive.children()), directive.children()).is_empty() {
         return notes.left(directive, why);
+    }
+    if LocationMatch::is_path_with_slashes(directive) {
+        let mut path = directive.arguments.last().cloned().unwrap_or_default();
+        while path.contains("//") {
+            path = path.replace("//", "/");
+        }
+        let pattern = LocationMatch::Prefix(path).pattern();
+        return rules.close(directive, &DirectiveLevel::Location { pattern, is_forwarded: false }, why, notes);
     }
     let ignores_case = directive.first() == "~*";
     let pattern = expression(&without_look_around(directive.argument(1)), ignores_case).ok();
@@ -295,12 +308,16 @@ struct StatedGuard<'f, 'a> {
 /// Rejects the paths of each `auth_request` that cannot be translated.
 pub(super) fn of_requests(scene: AuthScene<'_, '_>, rules: &mut ImportedRules, notes: &mut Notes) {
     let own = |block: &[NginxDirective]| block.iter().any(|child| child.name == "auth_request");
+    // A location may also change what it inherits, such as by `satisfy any`.
+    let is_inherited = scene.translate(scene.server, notes).is_ok_and(|found| found.is_some());
     let claims = scene.locations.iter().map(|found| {
         let chain = scene.server.with_all(found.blocks());
         (chain, found.location.pattern(), own(found.directive.children()))
     });
     for (chain, pattern, is_own) in claims.chain([(scene.server, None, own(scene.server.blocks[1]))]) {
-        if let (Err(why), Some(directive), true) = (scene.translate(chain, notes), auth_request::asked(chain), is_own) {
+        let is_meant = is_own || is_inherited;
+        if let (Err(why), Some(directive), true) = (scene.translate(chain, notes), auth_request::asked(chain), is_meant)
+        {
             rules.close_paths(directive, pattern, why, notes);
         }
     }

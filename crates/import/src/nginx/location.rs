@@ -9,11 +9,14 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::set;
-use super::{Chain, Notes, auth_request, forward, guard, leading};
+use super::{Chain, Notes, auth_request, condition, forward, guard, leading};
 use crate::kdl::KdlNode;
 
 /// Reason why something has no target.
 const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
+
+/// Reason why missing files are not told apart.
+pub(super) const FORWARDED: &str = "no file is looked for before requests are forwarded, nor at another place";
 
 /// Translation of a server's locations.
 #[derive(Default)]
@@ -90,6 +93,10 @@ impl LocationParts {
                 is_answered = true;
                 continue;
             }
+            if condition::rejects_missing(child) && pass.is_some_and(|pass| pass.name != "fastcgi_pass") {
+                rules.close(child, &level, FORWARDED, notes);
+                continue;
+            }
             let known = files.add(child, location)
                 || is_of_handler(child)
                 || forward::is_option(child, notes)
@@ -133,6 +140,11 @@ impl LocationParts {
                     self.add_files(files, scene, notes);
                 }
                 None => self.add_files(files, scene, notes),
+            }
+        }
+        for child in block.iter().filter(|child| is_guard_of_own_paths(child)) {
+            if let Some(other) = scene.claimed_without(child) {
+                notes.left(child, format!("it also holds for paths of `{}`", other.directive.line()));
             }
         }
         self.keep_apart(scene, block, &mut rules);
@@ -479,6 +491,15 @@ impl LocationParts {
                 self.rules.answer_elsewhere(404, vec![rewrite]);
             }
         }
+    }
+}
+
+/// Returns `true` for a guard that nginx checks in its own location only, and this server for all of its paths.
+fn is_guard_of_own_paths(directive: &NginxDirective) -> bool {
+    match directive.name.as_str() {
+        "internal" | "limit_except" => true,
+        "if" => condition::is_guard(directive) && !condition::rejects_missing(directive),
+        _ => false,
     }
 }
 

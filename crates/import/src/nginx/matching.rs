@@ -31,6 +31,9 @@ impl LocationMatch {
     /// The reason why its expression cannot be translated.
     pub(super) fn read(directive: &NginxDirective) -> Result<Self, String> {
         let second = directive.argument(1).to_owned();
+        if Self::is_path_with_slashes(directive) {
+            return Err("several slashes of a path are always one".to_owned());
+        }
         Ok(match directive.first() {
             "=" => Self::Exact(second),
             "^~" => Self::PrefixFirst(second),
@@ -38,6 +41,12 @@ impl LocationMatch {
             name if name.starts_with('@') => Self::Named(name.to_owned()),
             prefix => Self::Prefix(prefix.to_owned()),
         })
+    }
+
+    /// Returns `true` for a path or prefix with several slashes in a row, which no request has here.
+    pub(super) fn is_path_with_slashes(directive: &NginxDirective) -> bool {
+        let is_expression = matches!(directive.first(), "~" | "~*");
+        directive.name == "location" && !is_expression && directive.arguments.iter().any(|text| text.contains("//"))
     }
 
     /// Location with the paths of a pattern of ours.

@@ -37,6 +37,23 @@ impl<'a> Scene<'a> {
         self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
     }
 
+    /// A location that has some paths before this one, and neither a directive of this one nor another that rejects all
+    /// clients.
+    pub(super) fn claimed_without(&self, directive: &NginxDirective) -> Option<&'a ServerLocation<'a>> {
+        let own = self.locations.len() - self.wider.len();
+        let text = directive.text();
+        let is_like = |child: &NginxDirective| {
+            child.text() == text
+                || (child.name == "deny" && child.first() == "all")
+                || matches!((child.name.as_str(), child.first().as_bytes().first()), ("return", Some(b'4')))
+        };
+        self.locations[..own.saturating_sub(1)].iter().find(|other| {
+            !matches!(other.location, LocationMatch::Named(_))
+                && other.location.overlaps(self.location)
+                && !other.directive.children().iter().any(is_like)
+        })
+    }
+
     /// The directive of a location that is of directories only, if others are to say who gets their index.
     pub(super) fn with_index_of_others(&self, directories: &DirectoryOptions<'_>) -> Option<&'a NginxDirective> {
         let own = self.found()?;

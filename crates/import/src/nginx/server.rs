@@ -15,7 +15,7 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
-use super::{Chain, Notes, added_fields, auth_request, guard, leading, server_names, values};
+use super::{Chain, Notes, added_fields, auth_request, condition, guard, leading, server_names, values};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
@@ -277,6 +277,12 @@ impl ImportedSite {
             let around = server.with_all(around.iter().map(|location| location.children()));
             guard::unreadable(directive, why, around, rules, notes);
         });
+        if let Some(missing) = block.iter().find(|child| condition::rejects_missing(child)) {
+            // Files that nginx looks for are those of the server's root.
+            for found in locations.iter().filter(|found| responds_without_file(found)) {
+                rules.close_paths(missing, found.location.pattern(), location::FORWARDED, notes);
+            }
+        }
         for conflict in precedence::conflicts(&locations) {
             reject_conflict(conflict, server, rules, notes);
         }
@@ -411,6 +417,17 @@ impl ImportedSite {
         }));
         node.required_block(lines)
     }
+}
+
+/// Returns `true` if a location responds to requests for files that its server lacks: it forwards them, or has others.
+fn responds_without_file(found: &ServerLocation<'_>) -> bool {
+    let block = found.directive.children();
+    let is_of_scripts = found.location.pattern().is_some_and(|pattern| pattern.contains(".php"));
+    let forwards = forward::pass(block).is_some_and(|pass| pass.name != "fastcgi_pass" || !is_of_scripts);
+    let is_other = |child: &NginxDirective| {
+        matches!(child.name.as_str(), "root" | "alias" | "return") || forward::is_foreign(&child.name)
+    };
+    !matches!(found.location, LocationMatch::Named(_)) && (forwards || block.iter().any(is_other))
 }
 
 /// Rejects paths that would go to the wrong one of two locations, unless both say the same.
@@ -553,6 +570,62 @@ mod tests {
             ),
         );
         check("", &format!("root \"/srv\"\n{fastcgi} {{\n    path-info off\n    index\n}}"));
+    }
+
+    /// Issue 23: missing files were rejected by the handler of files alone.
+    #[test]
+    fn missing_files_are_not_forwarded() {
+        let rejects = |inside: &str, path: &str| {
+            let (lines, _) = site(inside);
+            let line = format!("deny all{path}");
+            assert!(lines.lines().any(|one| one == line), "{inside}: {lines}");
+        };
+        let missing = "if (!-e $request_filename) { return 403; }";
+        rejects(&format!("{missing} location /a/ {{ proxy_pass http://b:1; }}"), " path=\"/a/*\"");
+        rejects(&format!("{missing} location /a/ {{ alias /b/c/; }}"), " path=\"/a/*\"");
+        rejects(&format!("location /a/ {{ {missing} proxy_pass http://b:1; }}"), " path=\"/a/*\"");
+        let (lines, _) = site(&format!("{missing} location /a/ {{ }} location ~ \\.php$ {{ fastcgi_pass unix:/p; }}"));
+        assert!(!lines.contains("deny"), "{lines}");
+    }
+
+    /// Issue 23: `satisfy any` of a location turned the `auth_request` of its server off.
+    #[test]
+    fn inherited_requests_are_made() {
+        let (lines, remarks) =
+            site("auth_request /auth; location = /auth { proxy_pass http://b:1; } location /a/ { satisfy any; }");
+        assert!(lines.lines().any(|line| line == "deny all path=\"/a/*\""), "{lines}");
+        assert!(remarks.iter().any(|remark| remark.contains("includes passwords and addresses only")), "{remarks:?}");
+    }
+
+    /// Issue 23: upstreams could lead to internal locations where nginx ignores their field.
+    #[test]
+    fn ignored_fields_lead_nowhere() {
+        let check = |family: &str, ignored: &str, expect: bool| {
+            let (lines, _) =
+                site(&format!("location /i/ {{ internal; }} location /a/ {{ {family}_pass http://b:1; {ignored} }}"));
+            assert_eq!(lines.contains("x-accel-redirect"), expect, "{lines}");
+        };
+        check("proxy", "", true);
+        check("proxy", "proxy_ignore_headers Expires X-Accel-Redirect;", false);
+        check("proxy", "proxy_ignore_headers Expires;", true);
+        check("uwsgi", "uwsgi_ignore_headers x-accel-redirect;", false);
+    }
+
+    /// Issue 23: guards that nginx checks in one location only had no remark.
+    #[test]
+    fn guards_of_other_locations_have_a_remark() {
+        let check = |inside: &str, expect: bool| {
+            let (_, remarks) = site(inside);
+            let is_noted = remarks.iter().any(|remark| remark.contains("it also holds for paths of"));
+            assert_eq!(is_noted, expect, "{inside}: {remarks:?}");
+        };
+        check("location /a/ { internal; } location ~ x$ { }", true);
+        check("location /a/ { internal; } location ~ ^/b { }", false);
+        check("location ^~ /a/ { internal; } location ~ x$ { }", false);
+        check("location /a/ { if ($request_method = POST) { return 403; } location /a/b { } }", true);
+        check("location /a/ { limit_except GET { deny all; } location /a/b { deny all; } }", false);
+        let (_, remarks) = site("location /a/ { index /b/c.txt; }");
+        assert!(remarks[0].contains("one of its directory"), "{remarks:?}");
     }
 
     /// Issue 23: a redirect to the slash was a loop, because `proxy_pass` has a URL as redirects have.

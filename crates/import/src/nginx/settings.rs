@@ -169,7 +169,12 @@ impl ImportedRules {
         let files = &mut self.files;
         match directive.name.as_str() {
             // The index of a location's files depends on its `try_files`.
-            "index" | "autoindex" => {}
+            "index" | "autoindex" => {
+                let is_elsewhere = |name: &String| name.starts_with('/') && !name.contains(".php");
+                if directive.name == "index" && directive.arguments.iter().any(is_elsewhere) {
+                    notes.left(directive, "an index file is one of its directory; use a `rewrite` for another one");
+                }
+            }
             "charset" if directive.first() == "off" => set(files, KdlNode::with("charset", "")),
             "charset" => set(files, all("charset")),
             "default_type" => set(files, all("default-type")),
