@@ -225,6 +225,9 @@ impl<'t> ExpressionReader<'t, '_, '_> {
         self.rest = rest.trim_start();
         if let Some(sign) = ["==", "!="].into_iter().find(|sign| self.takes(sign)) {
             let text = self.text()?;
+            if text.is_empty() && variable.starts_with("cookie.") {
+                return Err("a cookie that is missing is no empty one".to_owned());
+            }
             return Ok(ExpressionValue::Test(format!("{variable} {sign} {}", quoted(&text))));
         }
         if self.takes("in ") {
@@ -288,7 +291,16 @@ mod tests {
 
     fn found(text: &str) -> Result<ExpressionValue, String> {
         let named = HashMap::new();
-        read(text, &MatcherScope { named: &named, host: Some("a.example"), has_tls: Some(false), has_proxies: false })
+        read(
+            text,
+            &MatcherScope {
+                named: &named,
+                host: Some("a.example"),
+                has_tls: Some(false),
+                has_proxies: false,
+                is_of_guard: true,
+            },
+        )
     }
 
     #[test]
@@ -333,6 +345,7 @@ mod tests {
             "{path}.size() > 1",
             "path('/1') ? true : false",
             "vars({'a': 'b'})",
+            "{cookie.a} == ''",
             "{path} == '/1' + '/2'",
             "query('v')",
             r"{path} == '/\1'",

@@ -42,6 +42,8 @@ pub(super) struct MatcherScope<'a> {
     pub(super) has_tls: Option<bool>,
     /// True if clients may be found through proxies.
     pub(super) has_proxies: bool,
+    /// True for a guard, which applies also if its condition cannot be told.
+    pub(super) is_of_guard: bool,
 }
 
 impl MatcherScope<'_> {
@@ -141,7 +143,7 @@ impl MatcherScope<'_> {
             }
             "query" => {
                 for value in values {
-                    let (key, condition) = query(value)?;
+                    let (key, condition) = query(value, self.is_of_guard)?;
                     matcher.push(&key, condition);
                 }
             }
@@ -345,37 +347,42 @@ pub(super) fn fits_host(pattern: &str, host: &str) -> bool {
 }
 
 /// Key and condition of a query.
-fn query(text: &str) -> Result<(String, String), String> {
+fn query(text: &str, is_of_guard: bool) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "*"));
     if name.is_empty() || name.contains(['*', '{']) {
         return Err("an argument of the query has a fixed name".to_owned());
     }
     let condition = match value {
         // An argument may be empty, which a variable does not tell.
-        "*" => {
-            let letters: String = name.bytes().map(letter_of_query).collect();
-            format!("query matches {}", quoted(&format!("(?:^|&){letters}(?:[=&]|$)")))
-        }
+        "*" => format!("query matches {}", quoted(&format!("(?:^|[&;]){}(?:[=&;]|$)", letters(name)))),
         value if value.is_empty() || value.contains(['*', '{']) => {
             return Err("an argument is compared as a whole, or not at all".to_owned());
         }
-        value => format!("query.{name} == {}", quoted(value)),
+        value if is_of_guard => format!("query.{name} == {}", quoted(value)),
+        // An argument may have several values, which a variable does not tell either.
+        value => {
+            let pair = format!("(?:^|[&;]){}={}(?:[&;]|$)", letters(name), letters(value));
+            format!("query matches {}", quoted(&pair))
+        }
     };
     Ok((format!("query {name}"), condition))
 }
 
-/// An expression for a letter of the query, which may be encoded.
-fn letter_of_query(byte: u8) -> String {
+/// An expression for a name or value of the query, whose letters may be encoded.
+fn letters(text: &str) -> String {
     let either = |digit: char| match digit.is_ascii_alphabetic() {
         true => format!("[{digit}{}]", digit.to_ascii_uppercase()),
         false => digit.to_string(),
     };
-    let encoded: String = format!("{byte:02x}").chars().map(either).collect();
-    match char::from(byte) {
-        ' ' => r"(?:\+|%20)".to_owned(),
-        letter if letter.is_ascii() => format!("(?:{}|%{encoded})", regex::escape(&letter.to_string())),
-        _ => format!("%{encoded}"),
-    }
+    let letter = |byte: u8| {
+        let encoded: String = format!("{byte:02x}").chars().map(either).collect();
+        match char::from(byte) {
+            ' ' => r"(?:\+|%20)".to_owned(),
+            letter if letter.is_ascii() => format!("(?:{}|%{encoded})", regex::escape(&letter.to_string())),
+            _ => format!("%{encoded}"),
+        }
+    };
+    text.bytes().map(letter).collect()
 }
 
 /// Start and end of a line of a header field: a variable has all of them, joined.

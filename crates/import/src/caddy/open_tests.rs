@@ -32,15 +32,20 @@ fn prefixes_of_one_path_are_removed() {
 /// An argument of the query may be empty, or have several values.
 #[test]
 fn arguments_may_be_empty_or_several() {
-    let present = "query matches '(?:^|&)(?:a|%61)(?:[=&]|$)'";
+    let present = "query matches '(?:^|[&;])(?:a|%61)(?:[=&;]|$)'";
     check(
         "@x query a=*\nrespond @x 403\nreverse_proxy a:80",
         &format!("deny all when=\"{present}\"\nforward \"http://a:80\""),
     );
     check(
-        "@x query a=1\nhandle @x {\n respond no 401\n}\nreverse_proxy a:80",
+        "@x `{query.a} == '1'`\nhandle @x {\n respond no 401\n}\nreverse_proxy a:80",
         "deny all when=\"query.a == '1'\" status=401\nforward \"http://a:80\"",
     );
+    // A rule that is no guard does not apply if its condition cannot be told.
+    let (found, _) = translated("a.de {\n @x not query \"z=j 1\"\n redir @x /2\n respond @x 403\n}");
+    let test = "not (query matches '(?:^|[&;])(?:z|%7[aA])=(?:j|%6[aA])(?:\\+|%20)(?:1|%31)(?:[&;]|$)')";
+    assert!(found.contains(&format!("redirect \"*\" \"/2\" status=302 when=#\"{test}\"#")), "{found}");
+    assert!(found.contains("deny all when=") && found.contains("not (query.z == 'j 1')"), "{found}");
 }
 
 /// A field may have several lines, which a variable joins.

@@ -262,8 +262,7 @@ pub(super) fn respond(
         notes.left(directive, "it rejects requests before they are redirected");
     }
     // An argument of the query may have several values.
-    let is_vague =
-        reach.tests.iter().any(|test| ["query.", "query matches", "cookie."].iter().any(|part| test.contains(part)));
+    let is_vague = reach.tests.iter().any(|test| ["query.", "cookie."].iter().any(|part| test.contains(part)));
     let tests = reach.tests_of_rejection(scope);
     let reads_changed = scope.reads_changed(&tests);
     if (is_conditional || has_fallback) && status >= 400 && reads_changed {

@@ -356,6 +356,7 @@ impl CaddySiteParts<'_, '_> {
             host: self.host.as_deref(),
             has_tls: (!self.has_both).then_some(self.has_tls),
             has_proxies: self.shared.options.has_proxies(),
+            is_of_guard: false,
         }
     }
 
@@ -428,7 +429,10 @@ impl CaddySiteParts<'_, '_> {
     ) -> Result<Option<(Reach, &'d [String])>, String> {
         let (matcher, values) = match has_no_matcher(directive) {
             true => (Matcher::default(), directive.arguments.as_slice()),
-            false => self.matchers(scope).of(directive)?,
+            false => {
+                let is_of_guard = is_guard(directive);
+                MatcherScope { is_of_guard, ..self.matchers(scope) }.of(directive)?
+            }
         };
         if matcher.never {
             return Ok(None);
@@ -678,6 +682,13 @@ fn is_harmless(directive: &Directive) -> bool {
             | "vars"
             | "request_body"
     )
+}
+
+/// Returns `true` for a directive that applies also if its condition cannot be told, or that changes only fields.
+fn is_guard(directive: &Directive) -> bool {
+    let is_auth = matches!(directive.name.as_str(), "basic_auth" | "basicauth" | "forward_auth");
+    let values = directive.arguments.get(1..).unwrap_or_default();
+    is_auth || is_harmless(directive) || rules::rejects(directive, values)
 }
 
 /// Returns `true` if the first argument is no matcher.
