@@ -255,10 +255,15 @@ fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
     Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), path, listener })
 }
 
-/// Returns `true` if a directive uses labels of the host.
+/// Returns `true` if a directive uses labels of the host, or the host in a text that is fixed here.
 fn uses_labels(directives: &[Directive]) -> bool {
     let has_labels = |word: &String| word.contains("{labels.") || word.contains("{http.request.host.labels.");
-    directives.iter().any(|directive| directive.arguments.iter().any(has_labels) || uses_labels(directive.children()))
+    let has_host = |word: &String| word.contains("{host}") || word.contains("{http.request.host}");
+    directives.iter().any(|directive| {
+        let is_fixed = matches!(directive.name.as_str(), "root" | "respond" | "body" | "env");
+        let mut words = directive.arguments.iter();
+        words.any(|word| has_labels(word) || (is_fixed && has_host(word))) || uses_labels(directive.children())
+    })
 }
 
 /// Hosts that matchers of a block name.

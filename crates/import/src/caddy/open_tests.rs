@@ -179,3 +179,11 @@ fn pages_of_errors_are_those_written() {
     assert_eq!(page("404 {\n respond gone 404\n}").1, 0);
     assert_eq!(page("404 {\n respond gone 200\n}").1, 1);
 }
+
+/// A root by the host of the request: each host has a site, if they are known.
+#[test]
+fn roots_may_have_the_host() {
+    let roots = |address: &str| lines(&format!("{address} {{\n root * /srv/{{host}}\n file_server\n}}"), "root");
+    assert_eq!(roots("a.de, b.de"), ["root \"/srv/a.de\"", "root \"/srv/b.de\""]);
+    assert_eq!(lines("*.de {\n root * /srv/{host}\n file_server\n}", "deny all").len(), 2);
+}

@@ -64,15 +64,20 @@ fn push_literal(text: &str, within: TextPlace, result: &mut String) {
     }
 }
 
+/// Returns `true` for the host of all requests of a site, which has no other.
+fn is_known(host: &&str) -> bool {
+    !host.contains(['*', '\u{1}'])
+}
+
 fn placeholder(name: &str, within: TextPlace, host: Option<&str>) -> Option<String> {
     if let Some(number) = name.strip_prefix("labels.").or(name.strip_prefix("http.request.host.labels.")) {
         // Labels count from the end of the host.
-        let host = host.filter(|host| !host.contains(['*', '\u{1}']))?;
+        let host = host.filter(is_known)?;
         return host.split('.').rev().nth(number.parse().ok()?).map(str::to_owned);
     }
     if within == TextPlace::Fixed {
         return match name {
-            "host" | "http.request.host" => host.map(str::to_owned),
+            "host" | "http.request.host" => host.filter(is_known).map(str::to_owned),
             _ => None,
         };
     }
