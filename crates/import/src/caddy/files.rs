@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::matcher::{any_path, of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::site::{CaddySiteParts, Reach, Scope, tests_path};
-use super::{order, proxy, rules};
+use super::{order, proxy, rewrites, rules};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -112,6 +112,9 @@ pub(super) fn try_files(
                     _ => notes.left(directive, "the last file must have a fixed path"),
                 }
                 return;
+            }
+            if site.guarded.iter().any(|guarded| guarded.fits(&path.to_ascii_lowercase())) {
+                notes.left(directive, rewrites::GUARDED);
             }
             if reach.has_all_paths(scope) {
                 scope.tries.fallback = Some(path);

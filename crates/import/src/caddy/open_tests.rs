@@ -187,3 +187,20 @@ fn roots_may_have_the_host() {
     assert_eq!(roots("a.de, b.de"), ["root \"/srv/a.de\"", "root \"/srv/b.de\""]);
     assert_eq!(lines("*.de {\n root * /srv/{host}\n file_server\n}", "deny all").len(), 2);
 }
+
+/// A guard that comes before a rewrite holds for its target, too, which is said.
+#[test]
+fn guards_hold_for_targets_of_rewrites() {
+    let notes = |guard: &str, rest: &str| {
+        let (_, remarks) = translated(&format!("a.de {{\n route {{\n{guard}\n{rest}\n file_server\n }}\n}}"));
+        let is_said =
+            |remark: &&String| remark.contains("an earlier rule guards") || remark.contains("out of its block");
+        remarks.iter().filter(is_said).count()
+    };
+    for guard in ["basic_auth /1/* {\n anna $2a$14$x\n}", "respond /1/* 403"] {
+        assert_eq!(notes(guard, "rewrite /2 /1/3"), 1);
+        assert_eq!(notes(guard, "try_files {path} /1/3"), 1);
+        assert_eq!(notes(guard, "rewrite /2 /3"), 0);
+    }
+    assert_eq!(notes("basic_auth /1/* {\n anna $2a$14$x\n}", "rewrite /1/2 /1/3"), 0);
+}

@@ -14,6 +14,9 @@ use crate::pattern::ForeignPattern;
 
 const REWRITTEN: &str = "an earlier rewrite leads to its paths, and only one is applied here";
 
+/// Note on a rewrite to paths that a rule before it guards. Here, the rule holds for them, too.
+pub(super) const GUARDED: &str = "it leads to paths that an earlier rule guards, which holds after a rewrite, too";
+
 /// A redirect or rewrite.
 pub(super) struct CaddyRule<'a> {
     pub(super) directive: &'a Directive,
@@ -48,6 +51,13 @@ fn add_rewrite(
 ) {
     let make = |pattern: Option<String>, target: &str| on_path("rewrite", pattern).text(target);
     follow_up(site, rule, reach, scope, make, notes);
+    let leads_to = |path: &ForeignPattern| {
+        to.iter().any(|to| path.covers(to))
+            && (reach.paths.is_empty() || !reach.paths.iter().all(|from| path.covers(from)))
+    };
+    if site.guarded.iter().any(leads_to) {
+        notes.left(rule.directive, GUARDED);
+    }
     let at = site.parts.redirects.len();
     add(site, reach, scope, |pattern| make(pattern, rule.target));
     scope.rewrites.push(CaddyRewrite {

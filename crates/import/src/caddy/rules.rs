@@ -246,6 +246,9 @@ pub(super) fn respond(
         site.parts.close(directive, &reach.paths, "a response has no condition on files", notes);
         return false;
     }
+    if status >= 400 {
+        site.guarded.extend(reach.paths.iter().cloned());
+    }
     let is_conditional = reach.tests != scope.tests;
     // The file that `try_files` shows in place of a missing one.
     let fallback = scope.fallback();
@@ -454,6 +457,7 @@ pub(super) fn add_auth(
         notes.left(directive, "it holds for paths before a rewrite, too");
     }
     let tests = reach.tests_of_rule(scope);
+    site.guarded.extend(reach.paths.iter().cloned());
     let paths = site.parts.protected(&reach.paths);
     site.parts.guards.extend(for_each(&paths, |pattern| with_tests(make(pattern), &tests)));
 }

@@ -39,6 +39,8 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) is_internal: bool,
     /// Passwords that were required so far: paths and file.
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
+    /// Paths of guards so far.
+    pub(super) guarded: Vec<ForeignPattern>,
     /// True if what no handler takes is rejected, or gets the front controller.
     pub(super) rejects_rest: bool,
     /// Number of the first path of its own: the Caddyfile names none from there on.
@@ -242,6 +244,7 @@ pub(super) fn translate(
         has_both: has_tls && context.listeners.iter().any(|listener| !is_tls(listener)),
         is_internal,
         auths: Vec::new(),
+        guarded: Vec::new(),
         rejects_rest: false,
         own_first: first_own(directives),
         blocks: 0,
