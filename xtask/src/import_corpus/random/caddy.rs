@@ -55,7 +55,7 @@ const EXPRESSIONS: [&str; 9] = [
 ];
 
 /// Conditions of `expression`.
-const CONDITIONS: [&str; 12] = [
+const CONDITIONS: [&str; 16] = [
     "path('/admin/*')",
     "path('/sub/*', '*.txt')",
     "!path('/admin/*')",
@@ -67,6 +67,10 @@ const CONDITIONS: [&str; 12] = [
     "{path}.startsWith('/admin/')",
     "{query.v} == '1'",
     "header({'X-Stub': 'deny'})",
+    "header({'Referer': ['https://other*', 'x']})",
+    "host('two.example')",
+    "{query.v} != '1'",
+    "{http.request.cookie.session} != '1' || protocol('https')",
     "path_regexp('^/admin/') && !remote_ip('10.0.0.0/8')",
 ];
 
@@ -92,7 +96,7 @@ const TARGETS: [&str; 18] = [
     "/sub/",
 ];
 
-const TRIES: [&str; 14] = [
+const TRIES: [&str; 15] = [
     "{path} /index.html",
     "{path} /index.html",
     "{path} {path}/ /index.html",
@@ -102,6 +106,7 @@ const TRIES: [&str; 14] = [
     "{path}.html {path}",
     "{path} =404",
     "{path} {path}/ =404",
+    "{path} =403",
     "{path} {path}/index.html /a.txt",
     "{path} /admin/d.txt",
     "{path} /missing.html",
@@ -109,12 +114,13 @@ const TRIES: [&str; 14] = [
     "{path} {path}/index.php index.php",
 ];
 
-const ADDRESSES: [&str; 9] = [
+const ADDRESSES: [&str; 10] = [
     "http://one.example",
     "http://one.example",
     "http://one.example",
     "http://one.example, http://two.example",
     "http://*.wild.example",
+    "http://one.example/sub*",
     "http://one.example:8080",
     ":8081",
     ":80",
@@ -142,6 +148,9 @@ const SNIPPETS: [(&str, &[&str], &[&str]); 4] = [
     ),
 ];
 
+/// Routes that sites invoke.
+const ROUTES: [&str; 2] = ["first", "second"];
+
 /// Depth to which blocks are nested.
 const DEPTH_MAX: usize = 3;
 
@@ -149,7 +158,7 @@ const DEPTH_MAX: usize = 3;
 type Rule = fn(&mut CaddyWriter);
 
 /// Directives and how often they occur.
-const RULES: [(usize, Rule); 23] = [
+const RULES: [(usize, Rule); 26] = [
     (6, CaddyWriter::respond),
     (3, CaddyWriter::error),
     (1, |writer| writer.matched("abort", "")),
@@ -173,6 +182,9 @@ const RULES: [(usize, Rule); 23] = [
     (1, |writer| writer.matched("request_body", "max_size 1MB")),
     (1, |writer| writer.matched("method", "GET")),
     (4, CaddyWriter::import),
+    (2, CaddyWriter::invoke),
+    (1, CaddyWriter::vars),
+    (1, CaddyWriter::intercept),
 ];
 
 fn write(random: Rng) -> Configuration {
@@ -184,6 +196,25 @@ fn write(random: Rng) -> Configuration {
     }
     for (name, lines, _) in SNIPPETS {
         writer.block(&format!("({name}) {{"), |writer| lines.iter().for_each(|line| writer.line(line)));
+    }
+    for name in ROUTES {
+        writer.block(&format!("&({name}) {{"), |writer| {
+            writer.blocks = DEPTH_MAX - 1;
+            for _ in 0..writer.random.usize(1..4) {
+                writer.named_rule();
+            }
+            writer.blocks = 0;
+        });
+    }
+    if writer.is_one_of(8) {
+        let path = writer.one(&["/admin/*", "/sub", "/api*", "*.txt"]);
+        let address =
+            if path.starts_with('/') { format!("http://one.example{path}") } else { "http://three.example".to_owned() };
+        writer.block(&format!("{address} {{"), |writer| {
+            writer.line("root * /srv/two");
+            writer.rule();
+            writer.last();
+        });
     }
     writer.site();
     Configuration { name: "Caddyfile", text: writer.text, files: Vec::new() }
@@ -359,9 +390,11 @@ impl CaddyWriter {
                 "header Cookie *session*",
                 "header User-Agent badbot*",
                 "header !Cookie",
+                "header X-Stub *",
+                "header Referer https://other*",
             ]),
             8 => self.one(&["header_regexp User-Agent ^bad", "header_regexp Referer other"]),
-            9 => self.one(&["query v=1", "query x=*", "query x=1 y=2", "query v=1 v=2"]),
+            9 => self.one(&["query v=1", "query x=*", "query x=1 y=2", "query v=1 v=2", "query v=*"]),
             10 => self.one(&["host one.example", "host two.example other.example", "host *.wild.example"]),
             11 => self.one(&["remote_ip 127.0.0.1", "remote_ip 10.0.0.0/8", "client_ip private_ranges"]),
             12 => self.one(&["protocol http", "protocol https", "file", "file {path}.html"]),
@@ -563,14 +596,56 @@ impl CaddyWriter {
         self.line(&format!("import {name} {arguments}"));
     }
 
+    /// A rule of a named route, which invokes no other.
+    fn named_rule(&mut self) {
+        match self.random.usize(..6) {
+            0 => self.respond(),
+            1 => self.header(),
+            2 => self.password(),
+            3 => self.rewrite(),
+            4 => self.file_server(),
+            _ => self.reverse_proxy(),
+        }
+    }
+
+    fn invoke(&mut self) {
+        let (matcher, name) = (self.matcher(), self.one(&ROUTES));
+        self.line(&format!("invoke {matcher}{name}"));
+    }
+
+    fn vars(&mut self) {
+        let (path, name) = (self.one(&["/admin/*", "/sub/*", "*"]), self.next_name());
+        self.line(&format!("vars {path} role closed"));
+        self.line(&format!("@{name} vars {{http.vars.role}} closed"));
+        self.line(&format!("respond @{name} 403"));
+    }
+
+    fn intercept(&mut self) {
+        let matcher = self.matcher();
+        self.block(&format!("intercept {matcher}{{"), |writer| {
+            let status = writer.one(&["404", "401 403", "5xx"]);
+            writer.line(&format!("@s status {status}"));
+            writer.block("handle_response @s {", |writer| writer.line("respond \"sorry\" 404"));
+        });
+    }
+
     fn error_page(&mut self) {
         let statuses = self.one(&["", "404 ", "403 404 ", "4xx "]);
-        self.block(&format!("handle_errors {statuses}{{"), |writer| match writer.random.usize(..3) {
-            0 => {
+        self.block(&format!("handle_errors {statuses}{{"), |writer| match writer.random.usize(..6) {
+            0 | 1 => {
+                if writer.is_one_of(3) {
+                    writer.line("root * /srv/two");
+                }
                 writer.line("rewrite * /404.html");
                 writer.line("file_server");
             }
-            1 => writer.line("respond \"sorry\""),
+            2 => {
+                writer.line("@missing expression `{err.status_code} == 404`");
+                writer.line("rewrite @missing /404.html");
+                writer.line("file_server");
+            }
+            3 => writer.line("respond \"gone\" 410"),
+            4 => writer.line("respond \"sorry\""),
             _ => writer.line("respond \"{err.status_code} {err.status_text}\""),
         });
     }
@@ -640,6 +715,13 @@ mod tests {
                 "import guarded /uploads/* /config/*",
                 "map {path}",
                 "order ",
+                "\tinvoke ",
+                "http://one.example/admin/* {",
+                "vars ",
+                "intercept ",
+                "{path} =403",
+                "host('two.example')",
+                "@missing",
                 "method ",
             ],
         );
