@@ -199,6 +199,15 @@ impl KdlNode {
         other
     }
 
+    /// The node without a property, and the text of that.
+    pub(super) fn without_property(mut self, name: &str) -> (Self, Option<String>) {
+        let at = self.properties.iter().position(|(own, _)| *own == name);
+        let text = at.map(|at| match self.properties.remove(at).1 {
+            ImportedValue::Text(text) | ImportedValue::Word(text) => text,
+        });
+        (self, text)
+    }
+
     /// Properties, for another node.
     pub(super) fn into_properties(self) -> Vec<(&'static str, ImportedValue)> {
         self.properties

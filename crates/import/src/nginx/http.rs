@@ -6,7 +6,7 @@ use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{self, ProxyScheme, set};
 use super::values::{self, Within, size, time};
-use super::{Chain, Notes, forward, server, server_names};
+use super::{Chain, Notes, forward, host_roots, server, server_names};
 use crate::config::AccessLogFormat;
 use crate::kdl::KdlNode;
 
@@ -25,6 +25,8 @@ pub(super) struct HttpBlock {
     pub(super) upstreams: HashSet<String>,
     /// Certificates and keys of the first server that has any.
     pub(super) certificates: Vec<NginxDirective>,
+    /// True if some server has all names that no server has.
+    pub(super) has_default: bool,
 }
 
 /// Translates the whole file.
@@ -186,7 +188,8 @@ impl ImportedFile {
             let known = addresses.len();
             addresses.extend(listeners);
             let is_first = addresses.len() > known;
-            self.sites.push(server::translate(directive, chain, &shared, (is_first, &taken), notes));
+            let site = server::translate(directive, chain, &shared, (is_first, &taken), notes);
+            self.sites.push(host_roots::finish(site));
         }
     }
 
@@ -253,6 +256,8 @@ pub(super) fn body_size(directive: &NginxDirective) -> KdlNode {
 
 fn shared(block: &[NginxDirective], notes: &mut Notes) -> HttpBlock {
     let mut shared = HttpBlock::default();
+    let servers = || block.iter().filter(|directive| directive.name == "server").map(NginxDirective::children);
+    shared.has_default = servers().any(server_names::is_default);
     for directive in block {
         match directive.name.as_str() {
             "log_format" => {

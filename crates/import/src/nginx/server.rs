@@ -38,7 +38,7 @@ pub(super) fn translate(
     for child in block {
         let known = rejected.is_some_and(|rejected| std::ptr::eq(rejected, child))
             || auth_request::is_part(chain, child, block)
-            || site.add(child, chain, notes)
+            || site.add(child, chain, shared, notes)
             || forward::is_option(child, notes)
             || leading::reject(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
             || rules.add(child, context, notes);
@@ -60,7 +60,10 @@ pub(super) fn translate(
         // The default of nginx; a site with names would get certificates.
         site.options.insert(0, KdlNode::new("listen").word("80"));
     }
-    if site.names.is_empty() && !is_first && !site.is_default {
+    if site.is_for_all {
+        site.names.clear();
+    }
+    if site.names.is_empty() && !is_first && !site.is_default && !site.is_for_all {
         // Without a name, the site would get all requests of other names, which go to an earlier server.
         site.names.push(format!("line-{}.invalid", directive.place.line));
     }
@@ -82,6 +85,10 @@ struct ImportedSite {
     tls: Vec<KdlNode>,
     has_tls_listener: bool,
     is_default: bool,
+    /// True if an expression matches all names.
+    is_for_all: bool,
+    /// Rejections of names that no expression matches.
+    others: Vec<KdlNode>,
     redirects: Vec<KdlNode>,
     /// Fixed response of a server that has nothing else.
     answer: Option<KdlNode>,
@@ -89,9 +96,9 @@ struct ImportedSite {
 }
 
 impl ImportedSite {
-    fn add(&mut self, directive: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) -> bool {
+    fn add(&mut self, directive: &NginxDirective, chain: Chain<'_>, shared: &HttpBlock, notes: &mut Notes) -> bool {
         match directive.name.as_str() {
-            "server_name" => self.add_names(directive, notes),
+            "server_name" => self.add_names(directive, shared, notes),
             "listen" => {
                 // All `listen` directives are translated together, at the first.
                 if chain.all("listen").first().is_some_and(|first| std::ptr::eq(*first, directive)) {
@@ -138,17 +145,21 @@ impl ImportedSite {
         true
     }
 
-    fn add_names(&mut self, directive: &NginxDirective, notes: &mut Notes) {
+    fn add_names(&mut self, directive: &NginxDirective, shared: &HttpBlock, notes: &mut Notes) {
         for name in &directive.arguments {
             match name.as_str() {
                 "_" | "" => {}
                 name if name.starts_with('~') => match server_names::of_expression(name) {
+                    Some((names, _)) if names == ["*"] && !shared.has_default => self.is_for_all = true,
+                    Some((names, _)) if names == ["*"] => {
+                        notes.left(directive, "another server has all other names; write the names of this site");
+                    }
                     Some((names, true)) => self.names.extend(names),
                     Some((names, false)) => {
                         self.names.extend(names);
                         notes.left(directive, format!("add the longer names that `{name}` stands for"));
                     }
-                    None => notes.left(directive, format!("write the names of the site that `{name}` stands for")),
+                    None => self.add_label(name, directive, notes),
                 },
                 name if name.starts_with('$') || name.trim_end_matches(".*").contains('*') && name.ends_with(".*") => {
                     notes.left(directive, format!("`{name}` cannot be the name of a site"));
@@ -159,6 +170,18 @@ impl ImportedSite {
                 },
             }
         }
+    }
+
+    /// Names of an expression for a label, or a note that the user must write them.
+    fn add_label(&mut self, name: &str, directive: &NginxDirective, notes: &mut Notes) {
+        let of_block = server_names::of_block(std::slice::from_ref(directive));
+        let Some((wildcard, condition)) = server_names::of_label(name, &of_block) else {
+            return notes.left(directive, format!("write the names of the site that `{name}` stands for"));
+        };
+        let deny = KdlNode::new("deny").word("all").word_property("status", 421);
+        self.others.push(deny.property("when", condition));
+        notes.left(directive, format!("other names of `{wildcard}` get 421, not the response of another site"));
+        self.names.push(wildcard);
     }
 
     fn add_listeners(&mut self, listeners: &[&NginxDirective], notes: &mut Notes) {
@@ -384,6 +407,7 @@ impl ImportedSite {
         if parts.has_files || handlers.iter().any(|node| node.name() == "files") {
             lines.extend(files);
         }
+        lines.extend(self.others);
         lines.extend(rules.closed);
         lines.extend(parts.rules.closed);
         lines.extend(parts.rules.guards);

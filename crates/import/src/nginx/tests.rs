@@ -245,8 +245,8 @@ fn what_guards_is_never_dropped() {
         );
     }
     check(
-        "location /a/ { root /d/$host; }",
-        "// n:1: root /d/$host: its paths are rejected: `{host}` is the only variable in `root`\nrespond \"/a/*\" 502",
+        "location /a/ { root /d/$remote_user; }",
+        "// n:1: root /d/$remote_user: its paths are rejected: `{host}` is the only variable in `root`\nrespond \"/a/*\" 502",
         &["only variable"],
     );
     check(

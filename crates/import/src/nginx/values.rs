@@ -68,11 +68,19 @@ pub(super) enum Within {
 ///
 /// # Errors
 ///
-/// The name of a variable that has no counterpart there.
+/// The name of a variable that has no counterpart there, or the reason why such a target is not allowed.
 pub(super) fn target(text: &str, pattern: &str) -> Result<String, String> {
     let expression = pattern.strip_prefix('~').and_then(|expression| Regex::new(expression).ok());
     let groups: Vec<&str> = expression.iter().flat_map(|expression| expression.capture_names()).flatten().collect();
-    with_placeholders(text, Within::Target, &groups)
+    let target = with_placeholders(text, Within::Target, &groups)?;
+    let authority = target.split_once("://").map_or("", |(_, rest)| rest);
+    let of_host = authority.strip_prefix("{map.host-").and_then(|rest| rest.split_once('}'));
+    if of_host.is_some_and(|(_, rest)| !rest.starts_with('.')) {
+        return Err(
+            "clients would choose the host; write a site for each name, with `canonical-host` or `redirect`".to_owned()
+        );
+    }
+    Ok(target)
 }
 
 /// A text with nginx's variables, with our placeholders.

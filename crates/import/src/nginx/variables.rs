@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regex::Regex;
 
 use super::matching::expression;
+use super::server_names::{self, HostVariable};
 use super::syntax::NginxDirective;
 use super::{Notes, settings, values};
 use crate::kdl::KdlNode;
@@ -22,6 +23,7 @@ const TEXT_BYTES_MAX: usize = 8 << 10;
 pub(super) fn replace(directives: &[NginxDirective], notes: &mut Notes) -> (Vec<NginxDirective>, Vec<KdlNode>) {
     let mut maps = Maps::default();
     maps.collect(directives, notes);
+    maps.add_hosts(directives);
     let mut scope = maps.texts.clone();
     let mut replaced = replace_block(directives, &mut scope);
     maps.replace_times(&mut replaced, directives);
@@ -76,11 +78,37 @@ fn replace_block(block: &[NginxDirective], scope: &mut Texts) -> Vec<NginxDirect
         if directive.block.is_some() {
             let mut inner = scope.clone();
             inner.extend(server_name(directive).map(|name| ("server_name".to_owned(), name)));
+            if directive.name == "server" {
+                for variable in server_names::variables(directive.children()) {
+                    let of_root = format!("{ROOT}{}", variable.name);
+                    match &variable.part {
+                        Some(part) => drop(inner.insert(of_root, part.text())),
+                        None => drop(inner.remove(&of_root)),
+                    }
+                    inner.insert(variable.name.clone(), format!("${{map.{}}}", name_of_map(directive, &variable)));
+                }
+            }
             one.block = Some(replace_block(directive.children(), &mut inner));
         }
         all.push(one);
     }
     all
+}
+
+/// Front of the names of variables whose text is for roots.
+const ROOT: &str = "root:";
+
+/// Name of the map for a variable that the name of a server sets.
+fn name_of_map(server: &NginxDirective, variable: &HostVariable) -> String {
+    format!("host-{}-{}", server.place.line, variable.name)
+}
+
+/// Texts of variables in a root.
+fn of_roots(scope: &Texts) -> Texts {
+    let mut texts = scope.clone();
+    texts.entry("host".to_owned()).or_insert_with(|| "{host}".to_owned());
+    texts.extend(scope.iter().filter_map(|(name, text)| Some((name.strip_prefix(ROOT)?.to_owned(), text.clone()))));
+    texts
 }
 
 /// `$server_name` in the block of a server: its first name.
@@ -122,8 +150,9 @@ fn replaced(directive: &NginxDirective, scope: &Texts) -> NginxDirective {
         "map" => 2,
         _ => 0,
     };
+    let of_roots = (directive.name == "root").then(|| of_roots(scope));
     for argument in one.arguments.iter_mut().skip(from).filter(|argument| argument.contains('$')) {
-        *argument = with_texts(argument, scope);
+        *argument = with_texts(argument, of_roots.as_ref().unwrap_or(scope));
     }
     one.had_variables = directive.arguments.iter().any(|argument| argument.contains('$'));
     one
@@ -195,6 +224,25 @@ impl Maps {
                 "map" if directive.first() == "$http_upgrade" => {}
                 "map" => self.add(directive, notes),
                 "http" => self.collect(directive.children(), notes),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds maps for variables that names of servers set.
+    fn add_hosts(&mut self, block: &[NginxDirective]) {
+        for directive in block {
+            match directive.name.as_str() {
+                "http" => self.add_hosts(directive.children()),
+                "server" => {
+                    for variable in server_names::variables(directive.children()) {
+                        let name = name_of_map(directive, &variable);
+                        let pattern = format!("~{}", variable.expression);
+                        let case = KdlNode::with("case", pattern).text(format!("{{match.{}}}", variable.name));
+                        let node = KdlNode::with("map", &name).text("{host}").required_block(vec![case]);
+                        self.nodes.insert(name, (node, BTreeSet::new()));
+                    }
+                }
                 _ => {}
             }
         }
