@@ -57,7 +57,8 @@ pub(super) fn is_closed(block: &[Directive]) -> bool {
     rule(block, scope).is_ok_and(closed)
 }
 
-fn is_limit(directive: &Directive) -> bool {
+/// Returns `true` for rules that hold for some methods.
+pub(super) fn is_limit(directive: &Directive) -> bool {
     matches!(directive.name.to_ascii_lowercase().as_str(), "limit" | "limitexcept" | "allowmethods")
 }
 

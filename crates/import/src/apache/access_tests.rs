@@ -274,6 +274,8 @@ fn conditions_of_unknown_paths_are_closed() {
     let (text, _) = rules("<DirectoryMatch a(?=b)>\n<If \"true\">\nRequire all denied\n</If>\n</DirectoryMatch>");
     assert!(lines.is_empty() || lines == ["deny all"], "{lines:?} {remarks:?}");
     assert_eq!(text, ["deny all"]);
+    let (text, _) = rules("<Location /a/>\n<Else>\n<Limit POST>\nRequire all denied\n</Limit>\n</Else>\n</Location>");
+    assert_eq!(text, ["deny all path=\"/a/*\""]);
 }
 
 /// Issue 23: a fixed variable, which Apache sets after it has checked access, let clients in.

@@ -98,6 +98,10 @@ fn apply(
         Ok(_) => {}
         Err(why) => parts.close(directive, paths, why, notes),
     }
+    // Rules for some methods are not among those of the block itself.
+    for child in block.iter().filter(|child| access::is_limit(child) || is(child, "satisfy")) {
+        parts.close(child, paths, "it has no counterpart under a condition", notes);
+    }
     for child in block.iter().filter(|child| !access::is_part(child)) {
         let name = child.name.to_ascii_lowercase();
         match name.as_str() {

@@ -102,13 +102,7 @@ pub(super) fn drop_listings(
     let is_of_part = |section: &&ApacheSection<'_>| {
         !section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all))
     };
-    // Apache rejects a directory whose index it would reject, even if there is none.
-    let guards_index = |section: &&ApacheSection<'_>| {
-        let patterns = section.patterns.as_deref().unwrap_or_default();
-        let fits = |name: &String| patterns.iter().any(|pattern| pattern.fits(&format!("/x/{name}")));
-        is_of_files(section.directive) && !access::is_open(section.block) && names.iter().any(fits)
-    };
-    if let Some(section) = sections.iter().find(guards_index) {
+    if let Some(section) = sections.iter().find(|section| guards_index(section, names)) {
         parts.files.retain(|node| node.name() != "browse");
         notes.left(section.directive, "directories are listed nowhere, because it rejects index files");
     }
@@ -119,6 +113,29 @@ pub(super) fn drop_listings(
             notes.left(directive, "directories are listed nowhere, because this turns it off for a part of the site");
         }
     }
+}
+
+/// Rejects other methods than those of files for directories whose index a section rejects: otherwise, the script for
+/// missing paths would get them.
+pub(super) fn reject_methods(
+    names: &[String],
+    sections: &[ApacheSection<'_>],
+    parts: &mut SiteParts,
+    notes: &mut Notes,
+) {
+    if let Some(section) = sections.iter().find(|section| guards_index(section, names)) {
+        let why = "it rejects index files, whose directories are then for GET and HEAD only";
+        let node = KdlNode::new("deny").word("all").property("path", "~/$").property("method", "!GET HEAD");
+        parts.closed.push(node.comment(notes.rejected(section.directive, why)));
+    }
+}
+
+/// Returns `true` if a section of names rejects an index file: Apache rejects the directory then, even if the file is
+/// missing.
+fn guards_index(section: &ApacheSection<'_>, names: &[String]) -> bool {
+    let patterns = section.patterns.as_deref().unwrap_or_default();
+    let fits = |name: &String| patterns.iter().any(|pattern| pattern.fits(&format!("/x/{name}")));
+    is_of_files(section.directive) && !access::is_open(section.block) && names.iter().any(fits)
 }
 
 /// Rejects paths of directories whose rules Apache reads, but forbids: these need an option to follow links.
@@ -213,9 +230,17 @@ pub(super) mod tests {
                 text.contains("require-index\n") && text.contains("respond \"/\" 403 method=\"!GET HEAD\""),
                 "{text}"
             );
-            let (text, remarks) = front(condition, "FallbackResource /other");
-            assert!(text.contains("\"/index.php\"") && !text.contains("other"), "{text}");
-            assert!(remarks[0].contains("a rewrite leads missing paths elsewhere"), "{remarks:?}");
+            let (text, remarks) =
+                front(condition, "</Directory>\n<Files *.html>\nRequire all denied\n</Files>\n<Directory /x>");
+            assert!(text.contains("deny all path=\"~/$\" method=\"!GET HEAD\""), "{text}");
+            assert!(remarks.iter().any(|remark| remark.contains("for GET and HEAD only")), "{remarks:?}");
+            // Rules of a directory below, too.
+            let inner = "</Directory>\n<Directory /nowhere/a>\nRewriteEngine on\nRewriteRule ^b - [F]\n</Directory>\n<Directory /x>";
+            for other in ["", inner] {
+                let (text, remarks) = front(condition, &format!("FallbackResource /other\n{other}"));
+                assert!(text.contains("\"/index.php\"") && !text.contains("other"), "{text}");
+                assert!(remarks[0].contains("a rewrite leads missing paths elsewhere"), "{remarks:?}");
+            }
         }
         // Issue 23: such a site did not start.
         let (text, _) = lines("ProxyPass / http://a:1/\n<Directory /nowhere/a>\nDirectoryIndex b\n</Directory>");

@@ -291,13 +291,15 @@ impl<'a> HostSource<'a> {
             sections.iter().filter(of_root).flat_map(|section| section.block).chain(blocks().rev().flatten());
         let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
         let resource = resource.next();
-        if let (Some(directive), Some(_)) = (resource, &fallback) {
+        let is_front = |node: &KdlNode| node.name() == "rewrite" && node.has_property("missing") && node.is_for("*");
+        let has_front = fallback.is_some() || parts.redirects.iter().any(is_front);
+        if let Some(directive) = resource.filter(|_| has_front) {
             notes.left(directive, "a rewrite leads missing paths elsewhere before");
         }
-        let resource = resource.filter(|_| fallback.is_none());
+        let resource = resource.filter(|_| !has_front);
         let resource = resource.filter(|directive| !redirects::leads_on(directive, parts, notes));
         fallback = resource.map(|directive| directive.first().to_owned()).or(fallback);
-        if (resource.is_some() || (fallback.is_some() && !takes_directories)) && indexes.is_empty() {
+        if (resource.is_some() || (has_front && !takes_directories)) && indexes.is_empty() {
             parts.set_file_option(KdlNode::new("require-index"));
         }
         Self::fallbacks(sections, parts, notes);
@@ -306,7 +308,11 @@ impl<'a> HostSource<'a> {
             let lines = [KdlNode::new("index").texts(&indexes)].into_iter().chain(is_required);
             parts.handlers.push(KdlNode::with("files", "/").block(lines.collect()));
         }
-        if fallback.is_some() && indexes.is_empty() && (keeps_base || !takes_directories) {
+        let has_front = has_front || fallback.is_some();
+        if has_front {
+            directory_index::reject_methods(&indexes, sections, parts, notes);
+        }
+        if has_front && indexes.is_empty() && (keeps_base || !takes_directories) {
             // Other methods than those of files go to the script, otherwise.
             let node = KdlNode::with("respond", "/").word(403);
             parts.handlers.push(node.property("method", "!GET HEAD"));
