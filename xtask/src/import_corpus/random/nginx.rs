@@ -24,8 +24,21 @@ const RULES: &GrammarRules = &[
             "[[maps]]server {\nlisten 80;\nserver_name one.example;\nroot /srv/w;\n[[setting]][[setting*]][[location]]\
              [[named]]}\nserver {\nlisten 80;\nserver_name two.example *.two.example;\nroot /srv/two;\n[[setting*]]\
              [[location]][[location*]][[named]]}\n",
+            "[[maps]]server {\nlisten 80;\nserver_name one.example;\nroot /srv/w;\n[[location]][[named]]}\nserver {\n\
+             listen 80;\nserver_name [[names]];\nroot [[host root]];\n[[setting*]][[location]][[location*]][[named]]}\n",
         ],
     ),
+    (
+        "names",
+        &[
+            "~^(?<part>.+)\\.two\\.example$",
+            "~^(?<part>[a-z]+)\\.two\\.example$",
+            "~^www\\.(?<part>.+)$",
+            "~^(www\\.)?(?<part>.+)$",
+            "~^(?<part>a|b|some)\\.two\\.example$",
+        ],
+    ),
+    ("host root", &["/srv/w", "/srv/$part", "/srv/$part/sub", "/srv/w"]),
     (
         "maps",
         &[
@@ -51,6 +64,7 @@ const RULES: &GrammarRules = &[
             "try_files [[tries]];\n",
             "auth_request /auth;\n",
             "satisfy any;\n",
+            "merge_slashes off;\n",
             "return 301 http://two.example$request_uri;\n",
         ],
     ),
@@ -122,6 +136,8 @@ const RULES: &GrammarRules = &[
             "/uploads/",
             "= /sub/",
             "/admin/d",
+            "//sub/",
+            "= //a.txt",
         ],
     ),
     ("below admin", &["~ \\.txt$", "~ d\\.", "= /admin/d.txt", "/admin/d", "~ \\.php$", "^~ /admin/sub/"]),
@@ -166,6 +182,8 @@ const RULES: &GrammarRules = &[
             "satisfy all;\ndeny all;\n",
             "auth_request /auth;\n",
             "satisfy any;\ndeny all;\nauth_request /auth;\n",
+            "limit_except GET {\nauth_basic secret;\nauth_basic_user_file /etc/users;\n}\n",
+            "valid_referers none one.example;\nif ($invalid_referer) { return 403; }\n",
         ],
     ),
     (
@@ -197,6 +215,8 @@ const RULES: &GrammarRules = &[
              $document_root$fastcgi_script_name;\ninclude fastcgi_params;\n",
             "proxy_pass http://127.0.0.1:8001/with/;\n",
             "proxy_pass http://127.0.0.1:8001/;\n",
+            "proxy_pass http://127.0.0.1:8001;\nproxy_ignore_headers X-Accel-Redirect;\n",
+            "return 444;\n",
         ],
     ),
     (
@@ -288,7 +308,7 @@ const RULES: &GrammarRules = &[
 ];
 
 /// Directives that a block has once.
-const SINGLE: [&str; 20] = [
+const SINGLE: [&str; 23] = [
     "index",
     "autoindex",
     "try_files",
@@ -309,6 +329,9 @@ const SINGLE: [&str; 20] = [
     "proxy_pass_request_body",
     "deny all",
     "include",
+    "merge_slashes",
+    "proxy_ignore_headers",
+    "valid_referers",
 ];
 
 fn write(mut random: Rng) -> Configuration {
@@ -415,6 +438,12 @@ mod tests {
             "add_header",
             "index ",
             "set $",
+            "server_name ~",
+            "merge_slashes",
+            "valid_referers",
+            "location //",
+            "proxy_ignore_headers",
+            "return 444",
         ];
         super::super::tests::check(&GRAMMAR, &constructs);
     }
