@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::matcher::{any_path, of_fixed, routed, with_tests};
 use super::placeholders::{self, TextPlace};
-use super::site::{CaddySiteParts, Reach, Scope, tests_path};
+use super::scope::{Reach, Scope, tests_path};
+use super::site::CaddySiteParts;
 use super::{order, proxy, rewrites, rules};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;

@@ -1,7 +1,8 @@
 //! Directives that Caddy joins: in a row, and with one matcher, which is tried once for all.
 
 use super::order;
-use super::site::{CaddySiteParts, Scope, has_no_matcher};
+use super::scope::Scope;
+use super::site::{CaddySiteParts, has_no_matcher};
 use crate::directive::Directive;
 use crate::notes::Notes;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::expression::ExpressionValue;
-use super::site::tests_path;
+use super::scope::tests_path;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::pattern::{ForeignPattern, expression, quoted};

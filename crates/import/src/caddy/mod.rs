@@ -1,7 +1,7 @@
 //! Caddy: reads a Caddyfile, and translates it.
 //!
 //! [`syntax`] reads directives, [`global`] translates the options of all sites, and [`address`] makes sites of addresses.
-//! [`site`] walks through directives in Caddy's order: [`rules`] translates those that apply before handlers, [`rewrites`]
+//! [`site`] walks through directives in Caddy's order, [`scope`] knows their requests: [`rules`] translates those that apply before handlers, [`rewrites`]
 //! those that change paths, [`proxy`] and [`files`] the handlers, and [`tls`] certificates. [`joined`] makes blocks of directives with
 //! one matcher. [`maps`] are tables. [`matcher`] reads matchers, [`expression`] their expressions, and [`placeholders`] texts.
 
@@ -19,6 +19,7 @@ mod placeholders;
 mod proxy;
 mod rewrites;
 mod rules;
+mod scope;
 mod site;
 mod syntax;
 #[cfg(test)]

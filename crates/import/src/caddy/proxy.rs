@@ -3,7 +3,8 @@
 use super::matcher::{routed, with_tests};
 use super::placeholders::{self, TextPlace};
 use super::rules::{add_auth, field_lines};
-use super::site::{CaddySiteParts, Reach, Scope};
+use super::scope::{Reach, Scope};
+use super::site::CaddySiteParts;
 use crate::config;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;

@@ -5,7 +5,8 @@
 
 use super::matcher::{self, routed, with_tests};
 use super::placeholders::{self, TextPlace};
-use super::site::{CaddyRewrite, CaddySiteParts, Reach, Scope, tests_path};
+use super::scope::{CaddyRewrite, Reach, Scope, tests_path};
+use super::site::CaddySiteParts;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
