@@ -29,6 +29,13 @@ pub(super) enum CaddyListener {
     Port(u16, bool),
 }
 
+impl CaddyListener {
+    /// Returns `true` for the port of its protocol.
+    pub(super) fn is_usual(&self) -> bool {
+        matches!(self, Self::Automatic | Self::Port(80, false) | Self::Port(443, true))
+    }
+}
+
 /// Sites of a server block.
 pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut Notes) -> Vec<KdlNode> {
     let directive = Directive {
@@ -262,7 +269,11 @@ fn uses_labels(directives: &[Directive]) -> bool {
     directives.iter().any(|directive| {
         let is_fixed = matches!(directive.name.as_str(), "root" | "respond" | "body" | "env");
         let mut words = directive.arguments.iter();
-        words.any(|word| has_labels(word) || (is_fixed && has_host(word))) || uses_labels(directive.children())
+        let is_of_field = |word: &String| word.eq_ignore_ascii_case("host");
+        let compares_host = directive.has("header_regexp") || directive.name == "header_regexp";
+        (compares_host && directive.arguments.iter().any(is_of_field))
+            || words.any(|word| has_labels(word) || (is_fixed && has_host(word)))
+            || uses_labels(directive.children())
     })
 }
 

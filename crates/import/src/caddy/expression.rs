@@ -299,6 +299,7 @@ mod tests {
                 has_tls: Some(false),
                 has_proxies: false,
                 is_of_guard: true,
+                has_plain_host: false,
             },
         )
     }

@@ -1,8 +1,10 @@
 //! Matchers: the requests that a directive is for.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::expression::ExpressionValue;
+use super::placeholders;
 use super::scope::tests_path;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -31,13 +33,20 @@ pub(super) struct Matcher {
     is_expression: bool,
     /// True if one of the hosts fits, if there are any.
     hosts: Option<bool>,
+    /// Groups that expressions have in the host of all requests.
+    pub(super) groups: Vec<HostGroups>,
 }
+
+/// Name of an expression, and its groups.
+pub(super) type HostGroups = (String, Vec<String>);
 
 /// Knowledge about requests of a site while its matchers are read.
 pub(super) struct MatcherScope<'a> {
     pub(super) named: &'a HashMap<String, Directive>,
     /// Host that all requests have, if it is known.
     pub(super) host: Option<&'a str>,
+    /// True if the field `Host` has no port.
+    pub(super) has_plain_host: bool,
     /// True if all requests use TLS, false if none does.
     pub(super) has_tls: Option<bool>,
     /// True if clients may be found through proxies.
@@ -79,6 +88,13 @@ impl MatcherScope<'_> {
             }
         }
         Ok(matcher.finished())
+    }
+
+    /// The host of all requests, if a matcher compares the field with an expression.
+    fn fixed_host(&self, values: &[String]) -> Option<&str> {
+        let [.., name, _] = values else { return None };
+        let is_fixed = self.has_plain_host && name.eq_ignore_ascii_case("host");
+        self.host.filter(|_| is_fixed).filter(placeholders::is_known)
     }
 
     pub(super) fn add(
@@ -150,6 +166,19 @@ impl MatcherScope<'_> {
             "header" => {
                 let (key, condition) = header(values)?;
                 matcher.push(&key, condition);
+            }
+            "header_regexp" if self.fixed_host(values).is_some() => {
+                let host = self.fixed_host(values).unwrap_or_default();
+                let text = values.last().map_or("", String::as_str);
+                let expression = regex::Regex::new(&expression(text)?).map_err(|error| error.to_string())?;
+                let name = if values.len() > 2 { values[0].clone() } else { String::new() };
+                match expression.captures(host) {
+                    Some(groups) => {
+                        let groups = groups.iter().map(|group| group.map_or("", |group| group.as_str()).to_owned());
+                        matcher.groups.push((name, groups.collect()));
+                    }
+                    None => matcher.never = true,
+                }
             }
             "header_regexp" => {
                 let [.., name, text] = values else { return Err("it needs a field and an expression".to_owned()) };
@@ -444,10 +473,29 @@ fn clients(values: &[String]) -> Result<String, String> {
             "private_ranges" => networks.extend(PRIVATE_RANGES.map(quoted)),
             "forwarded" => return Err("`trusted-proxies` of `server` replaces `forwarded`".to_owned()),
             value if value.contains(['{', '%']) => return Err("networks must be fixed".to_owned()),
-            value => networks.push(quoted(value)),
+            value => networks.push(quoted(&network(value))),
         }
     }
     Ok(format!("client in ({})", networks.join(", ")))
+}
+
+/// A network without bits after its prefix, which Caddy ignores.
+fn network(text: &str) -> String {
+    let masked = || {
+        let (address, length) = text.split_once('/')?;
+        let length: u32 = length.parse().ok()?;
+        Some(match address.parse().ok()? {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32_u32.checked_sub(length)?).unwrap_or(0);
+                format!("{}/{length}", Ipv4Addr::from(u32::from(address) & mask))
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128_u32.checked_sub(length)?).unwrap_or(0);
+                format!("{}/{length}", Ipv6Addr::from(u128::from(address) & mask))
+            }
+        })
+    };
+    masked().unwrap_or_else(|| text.to_owned())
 }
 
 #[cfg(test)]
@@ -460,5 +508,16 @@ mod tests {
         for range in PRIVATE_RANGES {
             assert!(crate::config::network_from_text(range).is_ok(), "{range}");
         }
+    }
+
+    #[test]
+    fn networks_have_no_bits_after_their_prefix() {
+        let check = |text: &str, expect: &str| assert_eq!(network(text), expect);
+        check("127.0.0.1/8", "127.0.0.0/8");
+        check("10.1.2.3/32", "10.1.2.3/32");
+        check("10.1.2.3/0", "0.0.0.0/0");
+        check("fd00::1/8", "fd00::/8");
+        check("10.1.2.3", "10.1.2.3");
+        check("10.1.2.3/33", "10.1.2.3/33");
     }
 }

@@ -204,3 +204,20 @@ fn guards_hold_for_targets_of_rewrites() {
     }
     assert_eq!(notes("basic_auth /1/* {\n anna $2a$14$x\n}", "rewrite /1/2 /1/3"), 0);
 }
+
+/// Groups of an expression for a field, or for the host of a site.
+#[test]
+fn groups_are_those_of_the_expression() {
+    let redirect = |matcher: &str, target: &str| {
+        lines(&format!("a.de {{\n @x {{\n {matcher}\n }}\n redir @x {target}\n}}"), "redirect").concat()
+    };
+    let field = redirect("header_regexp x X-A ^(b+)$", "/1/{re.x.1}{uri}");
+    assert!(field.starts_with("redirect \"*\" \"/1/{match.1}{path}{query}\" status=302 when="), "{field}");
+    assert!(redirect("path_regexp ^/(.)$", "/2/{re.1}").contains(" \"/2/{1}\" "));
+    // Which of two it is cannot be told. Clients must not choose the host.
+    assert_eq!(redirect("header_regexp A ^(.)$\n header_regexp B ^(.)$", "/{re.1}"), "");
+    assert_eq!(redirect("header_regexp A ^(.)$", "https://{re.1}/"), "");
+    let text =
+        "a.de, www.a.de {\n @x header_regexp x Host ^www\\.(.+)$\n redir @x https://{re.x.1}{uri}\n respond ok\n}";
+    assert_eq!(lines(text, "redirect"), ["redirect \"*\" \"https://a.de{path}{query}\" status=302"]);
+}

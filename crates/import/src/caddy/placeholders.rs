@@ -1,6 +1,7 @@
 //! Placeholders such as `{uri}` in texts.
 
 use super::maps::MAP_PLACEHOLDER;
+use super::matcher::HostGroups;
 
 /// Place of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,56 @@ pub(super) fn text(text: &str, within: TextPlace, host: Option<&str>) -> Result<
     Ok(result)
 }
 
+/// A text with groups of expressions that all hosts fit.
+pub(super) fn with_host_groups(text: &str, all: &[HostGroups]) -> String {
+    let mut text = text.to_owned();
+    for (name, groups) in all {
+        for (number, group) in groups.iter().enumerate() {
+            for start in ["re", "http.regexp"] {
+                text = text.replace(&format!("{{{start}.{name}.{number}}}"), group);
+                text = text.replace(&format!("{{{start}.{number}}}"), group);
+            }
+        }
+    }
+    text
+}
+
+/// A target whose numbered groups are those of the condition on the request, if no pattern has groups.
+///
+/// # Errors
+///
+/// The reason why it has none.
+pub(super) fn with_groups_of(target: String, has_pattern: bool, tests: &[String]) -> Result<String, String> {
+    let number = |text: &str| {
+        let end = text.find(|one: char| !one.is_ascii_digit()).filter(|end| *end > 0)?;
+        text[end..].starts_with('}').then_some(end)
+    };
+    let has_groups = target.match_indices('{').any(|(at, _)| number(&target[at + 1..]).is_some());
+    if has_pattern || !has_groups {
+        return Ok(target);
+    }
+    let texts: String = tests.concat();
+    if texts.matches(" matches ").count() != 1 || texts.contains("not (") {
+        return Err("it has groups of an expression that is not the only one".to_owned());
+    }
+    let mut result = String::new();
+    for (index, part) in target.split('{').enumerate() {
+        let is_group = index > 0 && number(part).is_some();
+        result.push_str(if index == 0 {
+            ""
+        } else if is_group {
+            "{match."
+        } else {
+            "{"
+        });
+        result.push_str(part);
+    }
+    match result.starts_with("{match.") || result.contains("//{match.") {
+        true => Err("clients would choose the host to which it leads".to_owned()),
+        false => Ok(result),
+    }
+}
+
 fn push_literal(text: &str, within: TextPlace, result: &mut String) {
     match within {
         TextPlace::Fixed => result.push_str(text),
@@ -65,7 +116,7 @@ fn push_literal(text: &str, within: TextPlace, result: &mut String) {
 }
 
 /// Returns `true` for the host of all requests of a site, which has no other.
-fn is_known(host: &&str) -> bool {
+pub(super) fn is_known(host: &&str) -> bool {
     !host.contains(['*', '\u{1}'])
 }
 

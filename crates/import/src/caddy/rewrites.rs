@@ -157,8 +157,9 @@ pub(super) fn rewrite(
     notes: &mut Notes,
 ) {
     let group = Some(scope.block);
-    let source = values.first().map_or("", String::as_str);
-    let target = match placeholders::text(source, TextPlace::Target, site.host.as_deref()) {
+    let source = placeholders::with_host_groups(values.first().map_or("", String::as_str), &reach.groups);
+    let target = placeholders::text(&source, TextPlace::Target, site.host.as_deref());
+    let target = match target.and_then(|to| placeholders::with_groups_of(to, reach.has_groups(), &reach.tests)) {
         // A rewrite keeps the query unless it names one.
         Ok(target) => target.replace("{path}{query}", "{path}"),
         Err(why) => return site.parts.close(directive, &reach.paths, why, notes),
@@ -179,7 +180,7 @@ pub(super) fn rewrite(
         let kept = prefix.trim_end_matches('/');
         let expression = format!("(?i)^{}(/.*)$", regex::escape(kept));
         let paths = vec![ForeignPattern::Expression(expression)];
-        let reach = Reach { paths, tests: reach.tests.clone(), is_missing: reach.is_missing };
+        let reach = Reach { paths, ..reach.clone() };
         let target = format!("{kept}{front}{{1}}");
         let to = targets(&format!("{kept}{front}*"));
         return add_rewrite(site, &CaddyRule { directive, target: &target, group }, to, &reach, scope, notes);
@@ -292,7 +293,7 @@ pub(super) fn uri(
     let Some((paths, to)) = paths.iter().map(expression).collect::<Option<(Vec<_>, Vec<_>)>>() else {
         return site.parts.close(directive, &reach.paths, why, notes);
     };
-    let reach = Reach { paths, tests: reach.tests.clone(), is_missing: false };
+    let reach = Reach { paths, is_missing: false, ..reach.clone() };
     for earlier in scope.rewrites.clone() {
         if earlier.to.iter().any(|to| to.overlaps(&ForeignPattern::Prefix(prefix.clone()))) {
             site.parts.close(directive, &earlier.from, REWRITTEN, notes);

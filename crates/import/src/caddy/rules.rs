@@ -150,10 +150,11 @@ fn redirect(
             _ => return site.parts.close(directive, &reach.paths, "this is no status of a redirect", notes),
         },
     };
-    let target = values.first().map_or("", String::as_str);
+    let target = placeholders::with_host_groups(values.first().map_or("", String::as_str), &reach.groups);
     let needs_password = site.auths.iter().any(|(_, path, _)| is_guarded(path.as_ref(), reach, scope));
     let place = if needs_password { TextPlace::Field } else { TextPlace::Target };
-    match placeholders::text(target, place, site.host.as_deref()) {
+    let target = placeholders::text(&target, place, site.host.as_deref());
+    match target.and_then(|to| placeholders::with_groups_of(to, reach.has_groups(), &reach.tests)) {
         Ok(target) => {
             // Of a prefix that was removed, `{path}` has none here.
             if !scope.prefix.is_empty() && (target.contains("{path}") || scope.is_own()) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::files::{CaddyFront, CaddyTries};
-use super::matcher::{any_path, joined};
+use super::matcher::{HostGroups, any_path, joined};
 use super::site::OWN_PATH;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) rewrites: Vec<CaddyRewrite>,
     /// Header fields of the request that were changed before, in lower case.
     pub(super) changed: Vec<String>,
+    /// Groups that expressions have in the host.
+    pub(super) groups: Vec<HostGroups>,
     /// Number of the block.
     pub(super) block: usize,
     /// Named matchers.
@@ -136,6 +138,8 @@ pub(super) struct Reach {
     pub(super) tests: Vec<String>,
     /// True if only paths without a file match.
     pub(super) is_missing: bool,
+    /// Groups that expressions have in the host.
+    pub(super) groups: Vec<HostGroups>,
 }
 
 impl Reach {
@@ -147,6 +151,12 @@ impl Reach {
     /// Returns `true` if one of some paths may be among its paths; none are all paths.
     pub(super) fn meets_any(&self, paths: &[ForeignPattern]) -> bool {
         paths.is_empty() || paths.iter().any(|path| self.meets(path))
+    }
+
+    /// Returns `true` if a path has groups.
+    pub(super) fn has_groups(&self) -> bool {
+        let has_groups = |text: &str| regex::Regex::new(text).is_ok_and(|expression| expression.captures_len() > 1);
+        self.paths.iter().any(|path| matches!(path, ForeignPattern::Expression(text) if has_groups(text)))
     }
 
     /// Returns `true` if it has all paths of the scope.

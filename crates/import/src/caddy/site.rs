@@ -35,10 +35,14 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) has_tls: bool,
     /// True if it has requests without TLS, too.
     has_both: bool,
+    /// True if it listens at the usual ports only, which the field `Host` does not have.
+    has_plain_host: bool,
     /// True if its certificate comes from Caddy's own authority.
     pub(super) is_internal: bool,
     /// Passwords that were required so far: paths and file.
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
+    /// Header fields that only upstreams get: name in lower case, directive, and paths.
+    pub(super) upstream_fields: Vec<(String, Directive, Vec<ForeignPattern>)>,
     /// Paths of guards so far.
     pub(super) guarded: Vec<ForeignPattern>,
     /// True if what no handler takes is rejected, or gets the front controller.
@@ -65,8 +69,10 @@ pub(super) fn translate(
         host: context.host.clone(),
         has_tls,
         has_both: has_tls && context.listeners.iter().any(|listener| !is_tls(listener)),
+        has_plain_host: context.listeners.iter().all(CaddyListener::is_usual),
         is_internal,
         auths: Vec::new(),
+        upstream_fields: Vec::new(),
         guarded: Vec::new(),
         rejects_rest: false,
         own_first: first_own(directives),
@@ -183,6 +189,7 @@ impl CaddySiteParts<'_, '_> {
             has_tls: (!self.has_both).then_some(self.has_tls),
             has_proxies: self.shared.options.has_proxies(),
             is_of_guard: false,
+            has_plain_host: self.has_plain_host,
         }
     }
 
@@ -288,7 +295,8 @@ impl CaddySiteParts<'_, '_> {
         let paths = if paths.iter().any(ForeignPattern::is_all) { Vec::new() } else { paths };
         let mut tests = scope.tests.clone();
         tests.extend(matcher.tests());
-        Ok(Some((Reach { paths, tests, is_missing: matcher.is_missing }, values)))
+        let groups = scope.groups.iter().cloned().chain(matcher.groups).collect();
+        Ok(Some((Reach { paths, tests, is_missing: matcher.is_missing, groups }, values)))
     }
 
     /// Rejects requests of a rule or handler whose matcher cannot be translated.
@@ -399,6 +407,7 @@ impl CaddySiteParts<'_, '_> {
         inside.depth += 1;
         inside.paths = (!reach.paths.is_empty()).then(|| reach.paths.clone());
         inside.tests = reach.tests.clone();
+        inside.groups.clone_from(&reach.groups);
         inside.taken.clear();
         inside.has_own_root = false;
         inside.root_matcher = None;
@@ -407,7 +416,8 @@ impl CaddySiteParts<'_, '_> {
         let is_total = self.walk(block, is_route, &mut inside, notes);
         if !is_total && !is_route && !inside.has_later {
             let paths = inside.paths.clone().unwrap_or_default();
-            self.seal(&Reach { paths, tests: inside.tests.clone(), is_missing: false }, rest_status(&inside));
+            let reach = Reach { paths, tests: inside.tests.clone(), is_missing: false, groups: Vec::new() };
+            self.seal(&reach, rest_status(&inside));
         }
         (is_total, inside)
     }
