@@ -162,6 +162,13 @@ impl KdlNode {
         self.properties.iter().any(|(other, _)| *other == name)
     }
 
+    /// The value of a property.
+    pub(super) fn property_text(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.properties.iter().find(|(other, _)| *other == name)?;
+        let (ImportedValue::Text(text) | ImportedValue::Word(text)) = value;
+        Some(text)
+    }
+
     /// Returns `true` if it has a property with this value.
     pub(super) fn has_property_value(&self, name: &str, value: &str) -> bool {
         let is_value =

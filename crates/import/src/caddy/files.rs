@@ -157,6 +157,11 @@ pub(super) fn file_server(
             _ => site.parts.close(child, &reach.paths, "there is no counterpart", notes),
         }
     }
+    let hides = |child: &Directive| child.name == "hide" && child.arguments.iter().any(|name| !name.starts_with('.'));
+    if directive.children().iter().any(hides) && options.iter().any(|node| node.name() == "browse") {
+        notes.left(directive, "directories are not listed, because a list would name what is hidden");
+        options.retain(|node| node.name() != "browse");
+    }
     // A directory that is not tried is a missing file.
     let is_strict = scope.tries.is_strict || scope.tries.fallback.is_some();
     if is_strict && !scope.tries.has_directories {

@@ -221,3 +221,28 @@ fn groups_are_those_of_the_expression() {
         "a.de, www.a.de {\n @x header_regexp x Host ^www\\.(.+)$\n redir @x https://{re.x.1}{uri}\n respond ok\n}";
     assert_eq!(lines(text, "redirect"), ["redirect \"*\" \"https://a.de{path}{query}\" status=302"]);
 }
+
+/// A field for an upstream decided on the handler of the request.
+#[test]
+fn fields_for_upstreams_choose_no_handler() {
+    let text = |field: &str| {
+        format!(
+            "a.de {{\n @x header X-A b\n handle @x {{\n respond c\n }}\n reverse_proxy a:80 {{\n header_up {field} b\n }}\n}}"
+        )
+    };
+    assert_eq!(lines(&text("x-a"), "deny"), ["deny all"]);
+    assert_eq!(lines(&text("X-C"), "deny"), [""; 0]);
+    // A rejection reads the client's field.
+    let text = "a.de {\n @x not header X-A b\n respond @x 403\n reverse_proxy a:80 {\n header_up -X-A\n }\n}";
+    assert_eq!(lines(text, "deny").len(), 1);
+}
+
+/// A list of a directory named hidden files.
+#[test]
+fn lists_name_nothing_hidden() {
+    let lists = |name: &str| {
+        let text = format!("a.de {{\n file_server browse {{\n hide {name}\n }}\n}}");
+        (lines(&text, "browse").len(), translated(&text).1.len())
+    };
+    assert_eq!((lists("b"), lists(".git")), ((0, 1), (1, 0)));
+}

@@ -291,6 +291,7 @@ fn header_up(
     if is_forwarded {
         return notes.needless(directive, "upstreams get these fields, and upgrades");
     }
+    site.upstream_fields.push((name, directive.clone(), reach.paths.clone()));
     match field_lines("request-header", &directive.arguments, &reach.paths) {
         Ok(lines) => {
             let tests = reach.tests_of_rule(scope);

@@ -90,6 +90,15 @@ pub(super) fn translate(
     let directives = &maps::replaced(directives, site.shared);
     let is_total = site.walk(directives, false, &mut scope, notes);
     let is_total = is_total || site.rejects_rest || site.parts.last.is_some();
+    for (name, directive, paths) in std::mem::take(&mut site.upstream_fields) {
+        let changed = Scope { changed: vec![name], ..Scope::default() };
+        let mut handlers = site.parts.handlers.iter().chain(&site.parts.last);
+        if handlers.any(|node| node.property_text("when").is_some_and(|test| changed.reads_changed(&[test.to_owned()])))
+        {
+            let why = "a matcher reads this field, which changes before handlers are chosen";
+            site.parts.close(&directive, &paths, why, notes);
+        }
+    }
     if !is_total && !site.parts.files.iter().any(|node| node.name() == "root") {
         // Caddy answers with an empty response what no handler takes.
         site.parts.handlers.push(KdlNode::with("respond", "*").word(rest_status(&scope)));
