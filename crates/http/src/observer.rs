@@ -386,6 +386,7 @@ fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {
         files: usage.files as u64,
         files_max: limits.files_max as u64,
         evictions: usage.evictions,
+        file_content_bytes: store.file_memory().bytes(),
         response_bytes: store.content_memory().bytes(),
         ..ObjectCacheStatus::default()
     }

@@ -1,13 +1,23 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-/// Counts the memory of upstream response content and of large files until its last reference is dropped. This includes
-/// content that is still being received, and evicted content that slow clients still read.
+use super::OpenFile;
+
+/// Counts the memory of content until its last reference is dropped. This includes content that is still being received, and
+/// evicted content that slow clients still read.
 #[derive(Debug, Default)]
 pub struct ContentMemory {
     bytes: AtomicU64,
+}
+
+/// Memory for the content of large files that are in use.
+#[derive(Debug, Default)]
+pub struct FileMemory {
+    held: Arc<ContentMemory>,
+    bytes_max: AtomicU64,
+    is_short: AtomicBool,
 }
 
 /// Memory counted for content that will be read; dropping it subtracts the bytes again.
@@ -40,6 +50,39 @@ impl ContentMemory {
     /// Content held now, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl FileMemory {
+    /// Least number of files that fit.
+    const FILES_MIN: u64 = 32;
+
+    /// Sets the limit.
+    pub(super) fn set_limit(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Content held now, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.held.bytes()
+    }
+
+    /// Counts memory for a file of this size, in bytes; `None` if the file is too large or the memory is used up.
+    pub(super) fn reserve(&self, bytes: u64) -> Option<ReservedMemory> {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        if bytes > OpenFile::PIECE_BYTES.min(bytes_max / Self::FILES_MIN) {
+            return None;
+        }
+        let reserved = self.held.reserve(bytes, bytes_max);
+        if reserved.is_none() {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
+        reserved
+    }
+
+    /// True if a file has found no memory since the last call.
+    pub(super) fn take_shortage(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -81,6 +124,22 @@ mod tests {
         drop(slice);
         assert!(memory.hold(Bytes::from_static(b"123"), 10).is_some());
         assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn memory_of_files_is_for_many() {
+        let memory = FileMemory::default();
+        assert!(memory.reserve(1).is_none(), "there is none");
+        memory.set_limit(3_200);
+        assert!(memory.reserve(101).is_none(), "too large for 32 of them");
+        let held: Vec<_> = (0..32).map_while(|_| memory.reserve(100)).collect();
+        assert_eq!((held.len(), memory.bytes(), memory.take_shortage()), (32, 3_200, false));
+        assert!(memory.reserve(100).is_none());
+        assert!(memory.take_shortage() && !memory.take_shortage());
+        drop(held);
+        assert_eq!(memory.bytes(), 0);
+        memory.set_limit(u64::MAX);
+        assert!(memory.reserve(OpenFile::PIECE_BYTES).is_some() && memory.reserve(OpenFile::PIECE_BYTES + 1).is_none());
     }
 
     #[test]

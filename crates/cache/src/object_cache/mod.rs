@@ -20,7 +20,7 @@ mod watcher;
 mod worker_cache;
 
 pub use blocking::Blocking;
-pub use content_memory::{ContentMemory, ReservedMemory};
+pub use content_memory::{ContentMemory, FileMemory, ReservedMemory};
 pub use directory::{PRECOMPRESSED_EXTENSIONS, WatchedDirectory};
 pub use encoded_head::EncodedHead;
 pub use object::{
@@ -28,7 +28,7 @@ pub use object::{
     Representation,
 };
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
-pub use read::{ContentPlace, ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
+pub use read::{ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
 pub use root::{DiskAccess, OpenError, Root, check_kernel};
 pub use store::{ObjectStore, RootId, StoreUsage};
 pub use stored_response::{LateHeads, StoredResponse, Variant};

@@ -88,9 +88,6 @@ pub struct FilesOrigin {
     /// True if a file may change without a new time stamp. Such an object is made again; comparing versions is not
     /// enough.
     pub unsettled: bool,
-    /// Time from which on content in open files is read into memory once the object is in use, in milliseconds;
-    /// `u64::MAX` if it never is.
-    pub into_memory_at_ms: u64,
 }
 
 /// File that an object depends on.
@@ -123,8 +120,6 @@ pub(super) struct ObjectState {
     pub(super) changes_seen: AtomicU64,
     /// The directory's number of entry changes at that time.
     pub(super) entry_changes_seen: AtomicU64,
-    /// As [`FilesOrigin::into_memory_at_ms`].
-    into_memory_at_ms: u64,
 }
 
 /// Reference to an [`Object`] owned by one worker.
@@ -143,11 +138,9 @@ impl ObjectKey {
 
 impl Object {
     pub(super) fn new(key: ObjectKey, parts: ObjectParts) -> Self {
-        let (checked_at_ms, changes_seen, entry_changes_seen, into_memory_at_ms) = match &parts.origin {
-            ObjectOrigin::Files(files) => {
-                (files.checked_at_ms, files.changes_seen, files.entry_changes_seen, files.into_memory_at_ms)
-            }
-            ObjectOrigin::Upstream(_) | ObjectOrigin::Server => (0, 0, 0, u64::MAX),
+        let (checked_at_ms, changes_seen, entry_changes_seen) = match &parts.origin {
+            ObjectOrigin::Files(files) => (files.checked_at_ms, files.changes_seen, files.entry_changes_seen),
+            ObjectOrigin::Upstream(_) | ObjectOrigin::Server => (0, 0, 0),
         };
         let state = ObjectState {
             dead: AtomicBool::new(false),
@@ -155,7 +148,6 @@ impl Object {
             checked_at_ms: AtomicU64::new(checked_at_ms),
             changes_seen: AtomicU64::new(changes_seen),
             entry_changes_seen: AtomicU64::new(entry_changes_seen),
-            into_memory_at_ms,
         };
         let ObjectParts { identity, codings, last_modified_unix_seconds, origin } = parts;
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
@@ -259,12 +251,6 @@ impl Object {
             ObjectOrigin::Upstream(response) => response.is_due(now_ms),
             ObjectOrigin::Server => false,
         }
-    }
-
-    /// True if the object is in use, and its content is still in files but should be in memory. It is then made again.
-    #[inline]
-    pub fn wants_memory(&self, now_ms: u64) -> bool {
-        now_ms >= self.state.into_memory_at_ms && self.state.visited.load(Ordering::Relaxed)
     }
 
     /// Returns true if all files still have their recorded versions; the object then stays fresh for another period.

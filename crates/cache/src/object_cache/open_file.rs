@@ -1,7 +1,7 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimest
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::read::read_bytes;
-use super::{DiskAccess, OpenError};
+use super::{DiskAccess, FileMemory, OpenError};
 
 /// Age of an inode's last change from which on the file counts as settled. A younger file may be in the middle of a
 /// write, or may change again under the same time stamp. File systems before Linux 6.13 use the time of the last timer
@@ -149,6 +149,12 @@ pub struct OpenFile {
     resident_ns: OnceLock<Box<[AtomicI64]>>,
     /// Last bytes of the file, read at their first use.
     end: OnceLock<Box<[u8]>>,
+    /// Memory that the content may be kept in.
+    memory: Option<Arc<FileMemory>>,
+    /// True if the content was wanted in memory before.
+    was_wanted: AtomicBool,
+    /// The content, once it is kept in memory.
+    content: OnceLock<Bytes>,
 }
 
 impl OpenFile {
@@ -170,7 +176,16 @@ impl OpenFile {
             is_broken: AtomicBool::new(false),
             resident_ns: OnceLock::new(),
             end: OnceLock::new(),
+            memory: None,
+            was_wanted: AtomicBool::new(false),
+            content: OnceLock::new(),
         }
+    }
+
+    /// Permits the content to be kept in this memory.
+    #[must_use]
+    pub fn keeping_in(self, memory: Arc<FileMemory>) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// Wraps the file of a disk cache's entry that was just opened with this status.
@@ -340,6 +355,24 @@ impl OpenFile {
         is_read
     }
 
+    /// Content in memory, for connections that need its bytes rather than its pages. It is read at the second call if the
+    /// kernel has it in memory, the file is small enough, and there is memory.
+    pub fn content_in_use(&self) -> Option<&Bytes> {
+        if let Some(content) = self.content.get() {
+            return Some(content);
+        }
+        let memory = self.memory.as_ref()?;
+        if !self.was_wanted.swap(true, Ordering::Relaxed) || self.is_volatile(file_time_now_ns()) {
+            return None;
+        }
+        let reserved = memory.reserve(self.content_bytes)?;
+        let mut content = vec![0; self.content_bytes as usize];
+        if !self.read_now(&mut content, 0) || !self.is_unchanged() {
+            return None;
+        }
+        Some(self.content.get_or_init(|| reserved.hold(content.into())))
+    }
+
     /// Reads the whole file. Waits for the disk, so it must run on the blocking pool.
     pub fn read_whole(&self) -> Result<Bytes, OpenError> {
         read_bytes(&self.fd, self.identity.size, DiskAccess::Blocking)
@@ -389,9 +422,48 @@ impl OpenFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use rustix::fs::{Advice, CWD, Mode, OFlags};
 
-    use super::{FileStatus, OpenFile};
+    use super::{FileMemory, FileStatus, OpenFile, VOLATILE_TIME};
+
+    #[test]
+    fn content_in_use_is_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![b'a'; 100]).unwrap();
+        let memory = Arc::new(FileMemory::default());
+        memory.set_limit(3_200);
+        let open = |age: Duration| {
+            let fd = rustix::fs::openat(CWD, &path, OFlags::RDONLY, Mode::empty()).unwrap();
+            let mut status = FileStatus::of(&fd).unwrap();
+            let file = OpenFile::new(fd, &status);
+            status.identity.changed_ns -= age.as_nanos() as i64;
+            OpenFile { identity: status.identity, links: 0, ..file }.keeping_in(Arc::clone(&memory))
+        };
+        let young = open(Duration::ZERO);
+        assert!((0..3).all(|_| young.content_in_use().is_none()), "it may change");
+        let old = open(VOLATILE_TIME);
+        assert!(old.content_in_use().is_none(), "the first use");
+        assert_eq!(old.content_in_use().unwrap(), &vec![b'a'; 100]);
+        assert_eq!(memory.bytes(), 100);
+        let others: Vec<OpenFile> = (0..32).map(|_| open(VOLATILE_TIME)).collect();
+        let count =
+            others.iter().filter(|file| file.content_in_use().or_else(|| file.content_in_use()).is_some()).count();
+        assert_eq!((count, memory.take_shortage()), (31, true));
+        drop(others);
+        let slice = old.content_in_use().unwrap().slice(10..20);
+        drop(old);
+        assert_eq!(memory.bytes(), 100, "a reader has it");
+        drop(slice);
+        assert_eq!(memory.bytes(), 0);
+        let changed = open(VOLATILE_TIME);
+        std::fs::write(&path, "shorter").unwrap();
+        assert!((0..2).all(|_| changed.content_in_use().is_none()));
+        assert_eq!(memory.bytes(), 0);
+    }
 
     #[test]
     fn what_was_cold_is_warm() {

@@ -7,7 +7,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::open_file::file_time_now_ns;
-use super::{DiskAccess, FileStatus, OpenError, OpenFile, ReservedMemory, Root};
+use super::{DiskAccess, FileMemory, FileStatus, OpenError, OpenFile, Root};
 
 /// File that was read as one whole version.
 #[derive(Clone, Debug)]
@@ -38,17 +38,6 @@ impl ObjectContent {
             Self::File(file) => file.content_bytes,
         }
     }
-}
-
-/// Place for the content of a file that is about to be read.
-#[derive(Debug)]
-pub enum ContentPlace {
-    /// Memory that is counted only while the object is in the store.
-    Memory,
-    /// Memory that is counted until the last reference to the content is dropped.
-    CountedMemory(ReservedMemory),
-    /// The content stays in the open file.
-    File,
 }
 
 /// Reason that a file could not be read.
@@ -84,11 +73,11 @@ pub struct Snapshot {
     status: FileStatus,
     /// Stays open: if another file takes the name, this one is still a consistent version.
     file: Arc<OpenFile>,
-    /// Content; `None` if it stays in the file.
+    /// Content of a small file; `None` for a large one.
     bytes: Option<Bytes>,
 }
 
-/// Reads a file. `place` says where content of a size, in bytes, goes.
+/// Reads a file: into memory up to `memory_bytes_max`, larger files as an open file descriptor. `memory` is for their content.
 ///
 /// A file that is being written may be half written. Some pages of a read then come from before the write and some from
 /// after it, or the file is truncated and not filled yet. A recently changed file is therefore read when no write is
@@ -96,7 +85,8 @@ pub struct Snapshot {
 pub fn read_file(
     root: &Root,
     name: &[u8],
-    place: impl Fn(u64) -> ContentPlace,
+    memory_bytes_max: u64,
+    memory: &Arc<FileMemory>,
     access: DiskAccess,
     earlier: Option<&Snapshot>,
 ) -> Result<ReadFile, ReadError> {
@@ -111,12 +101,10 @@ pub fn read_file(
         }
         wait_for_writers(&fd);
     }
-    let file = OpenFile::new(fd, &status);
-    let read = || read_bytes(&file.fd, status.identity.size, access);
-    let bytes = match place(status.identity.size) {
-        ContentPlace::Memory => Some(read()?),
-        ContentPlace::CountedMemory(reserved) => Some(reserved.hold(read()?)),
-        ContentPlace::File => None,
+    let file = OpenFile::new(fd, &status).keeping_in(Arc::clone(memory));
+    let bytes = match status.identity.size <= memory_bytes_max {
+        true => Some(read_bytes(&file.fd, status.identity.size, access)?),
+        false => None,
     };
     let snapshot = Snapshot { name: name.into(), status, file: file.into(), bytes };
     if status.identity.is_settled(now_ns) && snapshot.file.is_unchanged() {

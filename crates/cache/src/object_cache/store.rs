@@ -14,15 +14,15 @@ use super::object::ObjectKey;
 use super::root::check_kernel;
 use super::sieve::{Links, Nodes, Sieve, SieveSlot};
 use super::watcher::Watcher;
-use super::{ContentMemory, ContentPlace, DiskAccess, Object, ObjectParts, OpenError, Root, WatchedDirectory};
+use super::{ContentMemory, DiskAccess, FileMemory, Object, ObjectParts, OpenError, Root, WatchedDirectory};
 use crate::config::CacheConfig;
 
 /// Maximum number of dead objects that are listed for the workers. A worker that has missed more scans its whole table.
 /// Not an option, because it only selects one of two methods.
 const OBITUARIES_MAX: usize = 4096;
 
-/// Divisor of the object memory for content that is not stored yet or no longer: a quarter on top.
-const UNSTORED_DIVISOR: u64 = 4;
+/// Divisor of the memory limit for content of large files.
+const FILE_MEMORY_DIVISOR: u64 = 4;
 
 /// Identifier of the root or of the upstreams that an object comes from. A root that is opened again, after a reload or
 /// for another directory, gets a new identifier. Objects of the old root are therefore never served for the new one.
@@ -43,6 +43,7 @@ pub struct ObjectStore {
     next_root: AtomicU32,
     directories: WatchedDirectories,
     content_memory: Arc<ContentMemory>,
+    file_memory: Arc<FileMemory>,
     compressions: Arc<Semaphore>,
     inner: Mutex<ObjectStoreInner>,
     /// Number of objects that have died so far; a copy that workers compare without the lock.
@@ -105,12 +106,15 @@ impl ObjectStore {
         })?;
         // If inotify is not available (the kernel limits its instances, too), only the periodic check finds changes.
         let watcher = if limits.watch { Watcher::start(limits.watches_max).ok().map(Arc::new) } else { None };
+        let file_memory = Arc::new(FileMemory::default());
+        file_memory.set_limit(limits.memory_bytes_max / FILE_MEMORY_DIVISOR);
         Ok(Arc::new(Self {
             limits: RwLock::new(Arc::new(limits)),
             hasher: RandomState::default(),
             next_root: AtomicU32::new(0),
             directories: WatchedDirectories::new(watcher),
             content_memory: Arc::default(),
+            file_memory,
             compressions: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             inner: Mutex::default(),
             deaths: AtomicU64::new(0),
@@ -127,6 +131,7 @@ impl ObjectStore {
     pub fn apply_limits(&self, limits: CacheConfig) {
         let limits = Arc::new(limits);
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&limits);
+        self.file_memory.set_limit(limits.memory_bytes_max / FILE_MEMORY_DIVISOR);
         let mut inner = self.lock();
         inner.evict(&limits);
         self.publish_deaths(&inner);
@@ -137,27 +142,23 @@ impl ObjectStore {
         self.lock().usage
     }
 
-    /// Memory of upstream response content and of large files.
+    /// Memory of upstream response content.
     pub fn content_memory(&self) -> &Arc<ContentMemory> {
         &self.content_memory
     }
 
-    /// Limit of [`Self::content_memory`], in bytes.
-    pub fn content_bytes_max(&self) -> u64 {
-        let memory_bytes_max = self.limits().memory_bytes_max;
-        memory_bytes_max.saturating_add(memory_bytes_max / UNSTORED_DIVISOR)
+    /// Memory of large files, apart from that of objects.
+    pub fn file_memory(&self) -> &Arc<FileMemory> {
+        &self.file_memory
     }
 
-    /// Decides where the content of a file of this size, in bytes, goes. Large files are read into memory only when they are
-    /// in use, and while there is memory.
-    pub fn place_of_file(&self, bytes: u64, is_in_use: bool) -> ContentPlace {
-        let limits = self.limits();
-        if bytes <= limits.small_file_bytes_max() {
-            return ContentPlace::Memory;
+    /// Removes a large file that was not used lately if another has found no memory.
+    pub(super) fn relieve_file_memory(&self) {
+        if self.file_memory.take_shortage() {
+            let mut inner = self.lock();
+            inner.evict_file();
+            self.publish_deaths(&inner);
         }
-        let reserved = (is_in_use && bytes <= limits.large_file_bytes_max())
-            .then(|| self.content_memory.reserve(bytes, self.content_bytes_max()));
-        reserved.flatten().map_or(ContentPlace::File, ContentPlace::CountedMemory)
     }
 
     /// Permits for compressions in all trees together; one for each CPU core. While none is free, clients get the
@@ -409,12 +410,16 @@ impl ObjectStoreInner {
         self.nodes.get(slot).is_some_and(|node| std::ptr::eq(&*node.object, object)).then_some(slot)
     }
 
+    /// Evicts an object with an open file; returns whether there was one.
+    fn evict_file(&mut self) -> bool {
+        let Some(victim) = self.with_files.victim(&mut self.nodes) else { return false };
+        self.remove(victim);
+        self.usage.evictions += 1;
+        true
+    }
+
     fn evict(&mut self, limits: &CacheConfig) {
-        while self.usage.files > limits.files_max {
-            let Some(victim) = self.with_files.victim(&mut self.nodes) else { break };
-            self.remove(victim);
-            self.usage.evictions += 1;
-        }
+        while self.usage.files > limits.files_max && self.evict_file() {}
         while self.usage.memory_bytes > limits.memory_bytes_max {
             let victim = self.in_memory.victim(&mut self.nodes).or_else(|| self.with_files.victim(&mut self.nodes));
             let Some(victim) = victim else { break };

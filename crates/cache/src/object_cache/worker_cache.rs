@@ -28,8 +28,7 @@ pub struct WorkerCache {
 pub enum CacheLookup {
     /// Object that may be served.
     Fresh(Rc<CachedObject>),
-    /// Object that must be checked ([`ObjectStore::check`]) before it is served, or be made again
-    /// ([`Object::wants_memory`]).
+    /// Object that must be checked ([`ObjectStore::check`]) before it is served.
     Due(Rc<CachedObject>),
     /// No object has this key.
     Miss,
@@ -133,6 +132,7 @@ impl WorkerCache {
     /// Removes objects that were evicted or replaced meanwhile, so that their memory is freed. Must be called about
     /// once a second.
     pub fn tick(&self) {
+        self.store.relieve_file_memory();
         let seen = self.deaths_seen.get();
         if self.store.deaths() == seen {
             return;
@@ -172,13 +172,12 @@ impl WorkerCache {
 
     #[inline]
     fn visit(&self, cached: Rc<CachedObject>, now_ms: u64) -> CacheLookup {
-        let wants_memory = cached.object.wants_memory(now_ms);
         let visited = &cached.object.state.visited;
         // The flag is written only if it changes, so that the memory of hot objects stays shared between the cores.
         if !visited.load(Ordering::Relaxed) {
             visited.store(true, Ordering::Relaxed);
         }
-        if wants_memory || cached.object.is_due(now_ms, self.revalidate_after_ms.get()) {
+        if cached.object.is_due(now_ms, self.revalidate_after_ms.get()) {
             CacheLookup::Due(cached)
         } else {
             CacheLookup::Fresh(cached)

@@ -468,7 +468,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "memory-bytes-max auto",
         doc: "Maximum memory for cached files and responses, over all workers. `auto` is 256 MiB, but at most a \
-              quarter of the memory of the machine, or of its container or service (cgroups).",
+              quarter of the memory of the machine, or of its container or service (cgroups). A quarter of it more \
+              is for large files that HTTP/2 and HTTP/3 send often.",
         example: r#"memory-bytes-max "2GiB""#,
         known_as: KnownAs {
             nginx: &["open_file_cache", "proxy_cache_path"],
@@ -486,11 +487,10 @@ pub(super) static CACHE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "object-bytes-max",
         parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
-        default: r#"object-bytes-max "1MiB""#,
-        doc: "Maximum size of a file kept in memory. Files up to 64 KiB are read at their first use. Larger ones are \
-              read when they are used again, if 16 of them would fit. All others are kept as open file descriptors \
-              and sent by the kernel.",
-        example: r#"object-bytes-max "4MiB""#,
+        default: r#"object-bytes-max "64KiB""#,
+        doc: "Maximum size of a file kept in memory. Larger files are kept as open file descriptors and sent by the \
+              kernel. HTTP/2 and HTTP/3 need their bytes, so files up to 2 MiB that they send often are in memory, too.",
+        example: r#"object-bytes-max "256KiB""#,
         known_as: KnownAs::NONE.nginx(&["open_file_cache"]).apache(&["CacheSocacheMaxSize"]),
         set: OptionSetter::Cache(|cache, values| cache.object_bytes_max = values.integer("size")),
         ..OPTION

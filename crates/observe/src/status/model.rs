@@ -446,7 +446,9 @@ pub struct ObjectCacheStatus {
     pub hits: u64,
     /// Lookups of files that found none.
     pub misses: u64,
-    /// Cached upstream responses and large files, in the cache or being sent, in bytes.
+    /// Content of large files in memory, kept or being sent, in bytes.
+    pub file_content_bytes: u64,
+    /// Cached upstream responses, in the cache or being sent, in bytes.
     pub response_bytes: u64,
 }
 

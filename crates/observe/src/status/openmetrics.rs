@@ -380,9 +380,11 @@ fn write_caches(status: &StatusReport, text: &mut Text) {
     text.sample("", &[], cache.files);
     text.counter("tailcoat_object_cache_evictions", "Objects evicted from the object cache.");
     text.sample("_total", &[], cache.evictions);
+    text.gauge("tailcoat_object_cache_file_content_bytes", "Bytes of large files in memory, kept or being sent.");
+    text.sample("", &[], cache.file_content_bytes);
     text.gauge(
         "tailcoat_response_cache_content_bytes",
-        "Bytes of cached upstream responses and large files, in the cache or being sent.",
+        "Bytes of cached upstream responses, in the cache or being sent.",
     );
     text.sample("", &[], cache.response_bytes);
     if let Some(disk) = &status.disk_cache {

@@ -153,6 +153,11 @@ impl OutgoingContent {
             }
             let offered = match self.waiting.pop_front() {
                 Some(Segment::File { file, offset, length }) => {
+                    if let Some(content) = file.content_in_use() {
+                        self.waiting
+                            .push_front(Segment::Bytes(content.slice(offset as usize..(offset + length) as usize)));
+                        continue;
+                    }
                     let length_now = match self.warming.poll_resident(
                         &file,
                         offset,

@@ -42,6 +42,9 @@ pub struct SharedResponseCache {
     pub(super) place: Option<CachePlace>,
 }
 
+/// Divisor of the object memory for content that is not stored yet or no longer: a quarter on top.
+const UNSTORED_DIVISOR: u64 = 4;
+
 impl SharedResponseCache {
     /// Creates an empty cache for this forward that keeps responses in this store, and not on disk.
     #[cfg(test)]
@@ -151,15 +154,20 @@ impl SharedResponseCache {
     /// Counts memory for a response that is read from disk, and returns whether it may be stored. Responses that may not
     /// serve one request each, and take at most as much memory again; `None` if that is used.
     pub(super) fn reserve(&self, bytes: u64) -> Option<(ReservedMemory, bool)> {
-        let (memory, limit) = (self.store.content_memory(), self.store.content_bytes_max());
+        let (memory, limit) = (self.store.content_memory(), self.content_bytes_max());
         let stored = memory.reserve(bytes, limit).map(|reserved| (reserved, true));
         stored.or_else(|| Some((memory.reserve(bytes, limit.saturating_mul(2))?, false)))
+    }
+
+    fn content_bytes_max(&self) -> u64 {
+        let memory_bytes_max = self.store.limits().memory_bytes_max;
+        memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR
     }
 
     /// Counts content that will be stored against the memory limit; `None` if the limit is reached. Content being
     /// read, and evicted content that clients still read, count, too.
     pub(super) fn hold(&self, content: Bytes) -> Option<Bytes> {
-        self.store.content_memory().hold(content, self.store.content_bytes_max())
+        self.store.content_memory().hold(content, self.content_bytes_max())
     }
 }
 

@@ -11,12 +11,9 @@ use super::heads::{Description, etag};
 use super::roots::OpenedRoot;
 use crate::handler::Now;
 use crate::object_cache::{
-    Codings, DiskAccess, FilesOrigin, Object, ObjectContent, ObjectOrigin, ObjectParts, ObjectSource, OpenError,
+    Codings, DiskAccess, FilesOrigin, Object, ObjectOrigin, ObjectParts, ObjectSource, OpenError,
     PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile, Representation, Snapshot, read_file,
 };
-
-/// Time after which a large file in use gets another chance to be read into memory, in milliseconds.
-const MEMORY_RETRY_AFTER_MS: u64 = 10_000;
 
 /// Result of looking up a path.
 #[derive(Clone, Debug)]
@@ -141,26 +138,16 @@ impl FileTree {
         access: DiskAccess,
         earlier: Option<&Snapshot>,
     ) -> Result<FoundFile, FileLoadError> {
-        let mut in_use = None;
         if let Some(object) = self.store.peek(root.id, path) {
-            if !self.store.check(&object, &root.root, now.monotonic_ms, access)? {
-                self.store.remove(&object);
-            } else if !object.wants_memory(now.monotonic_ms) {
+            if self.store.check(&object, &root.root, now.monotonic_ms, access)? {
                 return Ok(FoundFile::Object(object));
-            } else if access == DiskAccess::Cached {
-                // The content is large: a worker does not copy it.
-                return Err(FileLoadError::WouldBlock);
-            } else {
-                in_use = Some(object);
             }
+            self.store.remove(&object);
         }
-        let result = self.load(root, path, now, access, earlier, in_use.is_some());
+        let result = self.load(root, path, now, access, earlier);
         if let Err(FileLoadError::Rejected(FileRejection::Unavailable)) = result {
             // Our own open files are expendable: the workers close them at their next tick.
             self.store.release_files();
-            if let Some(object) = in_use {
-                return Ok(FoundFile::Object(object));
-            }
         }
         result
     }
@@ -172,7 +159,6 @@ impl FileTree {
         now: Now,
         access: DiskAccess,
         earlier: Option<&Snapshot>,
-        is_in_use: bool,
     ) -> Result<FoundFile, FileLoadError> {
         let name = path.strip_prefix(b"/").unwrap_or(path);
         let parent_end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -187,9 +173,8 @@ impl FileTree {
             checked_at_ms: directory.checked_at_ms().min(now.monotonic_ms),
             directory,
             unsettled: false,
-            into_memory_at_ms: u64::MAX,
         };
-        let mut loading = Loading { tree: self, root, path, now, access, origin, is_in_use };
+        let mut loading = Loading { tree: self, root, path, now, access, origin };
         if !file_name.is_empty() {
             return match loading.read(name, earlier) {
                 Err(FileLoadError::Directory) => Ok(FoundFile::Directory),
@@ -218,22 +203,13 @@ struct Loading<'a> {
     access: DiskAccess,
     /// Files and directories that the object depends on, as far as they are known.
     origin: FilesOrigin,
-    /// True if large files are read into memory, too.
-    is_in_use: bool,
 }
 
 impl Loading<'_> {
-    fn read(&mut self, name: &[u8], earlier: Option<&Snapshot>) -> Result<ReadFile, FileLoadError> {
-        let store = &self.tree.store;
-        let place = |bytes| store.place_of_file(bytes, self.is_in_use);
-        let file = read_file(&self.root.root, name, place, self.access, earlier)?;
-        if let ObjectContent::File(content) = &file.content
-            && content.content_bytes <= store.limits().large_file_bytes_max()
-        {
-            // There was no memory if the file should be in it already.
-            let wait_ms = if self.is_in_use { MEMORY_RETRY_AFTER_MS } else { 0 };
-            self.origin.into_memory_at_ms = self.now.monotonic_ms.saturating_add(wait_ms);
-        }
+    fn read(&self, name: &[u8], earlier: Option<&Snapshot>) -> Result<ReadFile, FileLoadError> {
+        let bytes_max = self.tree.store.limits().object_bytes_max;
+        let memory = self.tree.store.file_memory();
+        let file = read_file(&self.root.root, name, bytes_max, memory, self.access, earlier)?;
         if self.tree.files.permission_rule && !is_for_everyone(file.status.permissions) {
             return Err(FileLoadError::Rejected(FileRejection::NotPermitted));
         }
@@ -283,7 +259,7 @@ impl Loading<'_> {
         let can_compress = files.compress
             && (files.compress_bytes_min..=files.compress_bytes_max).contains(&size)
             // An unsettled file is only compressed if its content is in memory: on disk it may change first.
-            && (!file.unsettled || matches!(file.content, ObjectContent::Memory(_)));
+            && (!file.unsettled || size <= self.tree.store.limits().object_bytes_max);
         for (coding, extension) in CODINGS {
             let sibling = match files.precompressed {
                 true => self.sibling(description, coding, [name, extension.as_bytes()].concat(), file)?,

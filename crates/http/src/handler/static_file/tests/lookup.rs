@@ -33,66 +33,6 @@ fn files_of_both_kinds() {
 }
 
 #[test]
-fn large_files_in_use_are_read_into_memory() {
-    const LENGTH: usize = 100_000;
-    let site = FileFixture::new(|_, limits| {
-        limits.object_bytes_max = LENGTH as u64;
-        limits.memory_bytes_max = 16 * LENGTH as u64;
-    });
-    let (large, larger) = ("a".repeat(LENGTH), "b".repeat(LENGTH + 1));
-    site.write("large.bin", &large);
-    site.write("larger.bin", &larger);
-    site.settle();
-    let store = site.cache.store();
-    let state = || (store.usage().files, store.content_memory().bytes());
-    let first = site.get("/large.bin").expect(200, &large);
-    site.get("/large.bin").expect(200, &large);
-    assert_eq!(state(), (1, 0), "used once more");
-    for waited in [true, false, false] {
-        let got = site.get("/large.bin").expect(200, &large);
-        assert_eq!((got.waited, got.field("ETag")), (waited, first.field("ETag")));
-        assert_eq!(state(), (0, LENGTH as u64));
-    }
-    for _ in 0..4 {
-        site.get("/larger.bin").expect(200, &larger);
-    }
-    assert_eq!(state(), (1, LENGTH as u64));
-    // Evicted content counts until its last reader is gone.
-    let object = store.peek(site.root_id(), b"/large.bin").expect("it is stored");
-    site.write("large.bin", "changed");
-    site.settle();
-    site.get("/large.bin").expect(200, "changed");
-    assert_eq!(state(), (1, LENGTH as u64));
-    drop(object);
-    assert_eq!(state(), (1, 0));
-}
-
-#[test]
-fn large_files_stay_on_disk_while_memory_is_used_up() {
-    const LENGTH: usize = 100_000;
-    let mut site = FileFixture::new(|_, limits| {
-        limits.object_bytes_max = LENGTH as u64;
-        limits.memory_bytes_max = 16 * LENGTH as u64;
-    });
-    let large = "a".repeat(LENGTH);
-    site.write("large.bin", &large);
-    site.settle();
-    let store = Arc::clone(site.cache.store());
-    let used_up = store.content_memory().reserve(store.content_bytes_max() - 1, u64::MAX);
-    site.get("/large.bin").expect(200, &large);
-    // One attempt, and the next one much later.
-    for (later_ms, waited) in [(0, false), (0, true), (0, false), (0, false), (20_000, true), (20_000, false)] {
-        site.later_ms = later_ms;
-        assert_eq!(site.get("/large.bin").expect(200, &large).waited, waited);
-        assert_eq!(store.usage().files, 1);
-    }
-    drop(used_up);
-    site.later_ms = 40_000;
-    site.get("/large.bin").expect(200, &large);
-    assert_eq!(store.usage().files, 0);
-}
-
-#[test]
 fn names_of_all_kinds() {
     let site = FileFixture::new(|_, _| ());
     for name in
