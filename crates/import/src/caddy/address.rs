@@ -224,9 +224,10 @@ fn by_path(host: &str, site: &CaddySite, shared: &Shared<'_>) -> Vec<Directive> 
 /// Reads an address.
 fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
     let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (scheme, rest),
-        None => ("", text),
+        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+        None => (String::new(), text),
     };
+    let scheme = scheme.as_str();
     let (rest, path) = match rest.find('/') {
         Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
         None => (rest, None),
@@ -259,7 +260,7 @@ fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
     if host.contains('{') {
         return Err("a name must be fixed".to_owned());
     }
-    Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), path, listener })
+    Ok(Address { host: host.trim_matches(['[', ']']).to_ascii_lowercase(), path, listener })
 }
 
 /// Returns `true` if a directive uses labels of the host, or the host in a text that is fixed here.

@@ -298,6 +298,7 @@ mod tests {
                 host: Some("a.example"),
                 has_tls: Some(false),
                 has_proxies: false,
+                has_other_clients: false,
                 is_of_guard: true,
                 has_plain_host: false,
             },

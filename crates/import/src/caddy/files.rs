@@ -150,6 +150,9 @@ pub(super) fn file_server(
             "browse" => options.push(KdlNode::new("browse")),
             "root" => root = Some(child.first().to_owned()),
             "index" => index = child.arguments.clone(),
+            "hide" if child.arguments.iter().any(|name| name.contains(['{', '[', '\\'])) => {
+                site.parts.close(child, &reach.paths, "hidden names have only stars and question marks", notes);
+            }
             "hide" => hide(site, child, reach),
             "precompressed" | "disable_canonical_uris" | "etag_file_extensions" => {}
             "pass_thru" => is_passed = true,
@@ -281,8 +284,9 @@ fn hide(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach)
     }
     for name in &directive.arguments {
         // A path on the disk cannot be compared with the request's, except for its end.
-        let name = name.rsplit('/').next().unwrap_or(name);
-        let expression = name.split('*').map(regex::escape).collect::<Vec<_>>().join("[^/]*");
+        let name = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
+        let part = |part: &str| regex::escape(part).replace(r"\?", "[^/]");
+        let expression = name.split('*').map(part).collect::<Vec<_>>().join("[^/]*");
         let prefix = match reach.paths.as_slice() {
             [ForeignPattern::Prefix(prefix)] => format!("^{}", regex::escape(prefix.trim_end_matches('/'))),
             _ => String::new(),

@@ -15,6 +15,8 @@ pub(super) struct GlobalOptions {
     pub(super) is_automatic_off: bool,
     pub(super) default_bind: Vec<String>,
     pub(super) has_local_certificates: bool,
+    /// True if clients are found in a way that is not translated.
+    pub(super) has_other_clients: bool,
     /// Directives that Caddy has, in the order in which they apply.
     pub(super) order: Vec<String>,
     server: Vec<KdlNode>,
@@ -48,6 +50,7 @@ pub(super) fn translate(options: &[Directive], notes: &mut Notes) -> GlobalOptio
         is_automatic_off: false,
         default_bind: Vec::new(),
         has_local_certificates: false,
+        has_other_clients: false,
         order: order::usual(),
         server: Vec::new(),
         limits: Vec::new(),
@@ -85,7 +88,16 @@ impl GlobalOptions {
                 notes.left(directive, "see `automatic-certificates`: `dns-hook`, `directory`, `external-account`");
             }
             "grace_period" => self.server.extend(super::proxy::time_option("grace-period", directive, notes)),
-            "servers" => directive.children().iter().for_each(|child| self.server_option(child, notes)),
+            "servers" => {
+                let finds_clients = |child: &Directive| match child.name.as_str() {
+                    // Of some listeners, or from a source that is not known here.
+                    "trusted_proxies" => !directive.arguments.is_empty() || child.first() != "static",
+                    "client_ip_headers" => child.arguments != ["X-Forwarded-For"],
+                    _ => false,
+                };
+                self.has_other_clients |= directive.children().iter().any(finds_clients);
+                directive.children().iter().for_each(|child| self.server_option(child, notes));
+            }
             "debug" => self.server.push(KdlNode::new("log-level").word("debug")),
             "log" => {
                 notes.needless(directive, "the server log goes to standard error, which the service manager stores")

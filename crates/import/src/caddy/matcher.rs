@@ -51,6 +51,8 @@ pub(super) struct MatcherScope<'a> {
     pub(super) has_tls: Option<bool>,
     /// True if clients may be found through proxies.
     pub(super) has_proxies: bool,
+    /// True if clients are found in a way that is not translated.
+    pub(super) has_other_clients: bool,
     /// True for a guard, which applies also if its condition cannot be told.
     pub(super) is_of_guard: bool,
 }
@@ -184,6 +186,9 @@ impl MatcherScope<'_> {
                 let [.., name, text] = values else { return Err("it needs a field and an expression".to_owned()) };
                 let condition = format!("request.header.{name} matches {}", quoted(&of_lines(&expression(text)?)));
                 matcher.push(&format!("~{name}"), condition);
+            }
+            "remote_ip" | "client_ip" if self.has_other_clients => {
+                return Err("how Caddy finds clients here has no counterpart".to_owned());
             }
             "remote_ip" if self.has_proxies => {
                 let why = "after `trusted_proxies`, the address of a proxy is not known: write `client_ip`";

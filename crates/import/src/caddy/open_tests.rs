@@ -96,6 +96,14 @@ fn connections_are_not_taken_for_others() {
     let text = "a.de {\n @x not remote_ip 1.2.3.4\n respond @x 403\n}";
     assert_eq!(lines(&format!("{options}{text}"), "deny"), ["deny all"]);
     assert_eq!(lines(text, "deny"), ["deny all when=\"not (client in ('1.2.3.4'))\""]);
+    for servers in [
+        "servers :8080 {\n trusted_proxies static private_ranges\n}",
+        "servers {\n trusted_proxies cloudflare\n}",
+        "servers {\n client_ip_headers X-Real-IP\n}",
+    ] {
+        let text = "a.de {\n @x not client_ip 1.2.3.4\n respond @x 403\n}";
+        assert_eq!(lines(&format!("{{\n{servers}\n}}\n{text}"), "deny"), ["deny all"]);
+    }
 }
 
 /// Hosts of expressions are those of sites, too.
@@ -110,7 +118,7 @@ fn expressions_name_hosts() {
 #[test]
 fn addresses_have_paths() {
     let (found, remarks) = translated(
-        "http://a.de/1/* {\n respond 403\n}\nhttp://a.de {\n respond all\n}\nhttp://a.de/1/2* {\n respond more\n}\n\
+        "HTTP://A.de/1/* {\n respond 403\n}\nhttp://a.de {\n respond all\n}\nhttp://a.de/1/2* {\n respond more\n}\n\
          http://a.de/ {\n respond one\n}",
     );
     let expect = "site \"a.de\" {\n    listen 80\n    respond \"~^/1/2\" 200 \"more\"\n    respond \"~(?i)^/1/\" 403\n    \
@@ -161,6 +169,12 @@ fn files_are_chosen_as_written() {
     assert!(found.contains("    index\n") && remarks[0].contains("status 404"), "{found}\n{remarks:?}");
     let (found, _) = translated("a.de {\n try_files {path} /a {\n  policy smallest_size\n }\n file_server\n}");
     assert!(found.contains("deny all\n"), "{found}");
+    let (found, _) = translated("a.de {\n file_server {\n  hide b?/ {env.HIDDEN}\n }\n}");
+    assert!(found.contains("deny all\n"), "{found}");
+    let (found, _) = translated("a.de {\n file_server {\n  hide /srv/b?/\n }\n}");
+    assert!(found.contains("deny all path=\"~/b[^/](?:/|$)\" status=404"), "{found}");
+    let (found, _) = translated("a.de {\n respond /1 no {env.STATUS}\n file_server\n}");
+    assert!(found.contains("deny all path=\"~(?i)^/1$\""), "{found}");
     let (found, _) = translated("a.de {\n vars root /srv\n file_server\n}");
     assert!(found.contains("deny all\n"), "{found}");
 }

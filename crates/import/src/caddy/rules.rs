@@ -222,7 +222,8 @@ fn status_and_body(directive: &Directive, values: &[String]) -> (u16, Option<Str
             Ok(status) => (status, None),
             Err(_) => (200, Some(value.clone())),
         },
-        (_, [body, status, ..]) => (status.parse().unwrap_or(200), Some(body.clone())),
+        // Another one than a number has no counterpart.
+        (_, [body, status, ..]) => (status.parse().unwrap_or(0), Some(body.clone())),
         _ => (200, None),
     }
 }

@@ -197,6 +197,7 @@ impl CaddySiteParts<'_, '_> {
             host: self.host.as_deref(),
             has_tls: (!self.has_both).then_some(self.has_tls),
             has_proxies: self.shared.options.has_proxies(),
+            has_other_clients: self.shared.options.has_other_clients,
             is_of_guard: false,
             has_plain_host: self.has_plain_host,
         }
