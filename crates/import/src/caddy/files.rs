@@ -103,6 +103,9 @@ pub(super) fn try_files(
         "{path}.html" => scope.tries.has_extension = true,
         last => {
             let path = last.trim_end_matches("?{query}").trim_end_matches('?');
+            if last.contains('?') && !last.ends_with("?{query}") {
+                scope.changed_queries.push(Vec::new());
+            }
             let path = if path.starts_with(['/', '{']) { path.to_owned() } else { format!("/{path}") };
             if path.contains(['{', '?', '=']) {
                 match placeholders::text(&path, TextPlace::Target, None) {

@@ -72,6 +72,14 @@ fn changed_fields_are_not_those_of_clients() {
         assert_eq!(found.contains("deny all\n"), remarks.iter().any(|remark| remark.contains("was changed before")));
         found.contains("deny all\n")
     };
+    let query = "@x not query b=1\n respond @x 403";
+    assert!(closed(&format!("rewrite * {{path}}?b=0\n{query}")));
+    assert!(closed(&format!("try_files {{path}} /1?b=0\n{query}")));
+    assert!(!closed(&format!(
+        "rewrite /1 /2?b=0\n{}",
+        query.replace("not", "{\n path /3\n not").replace("1\n", "1\n}\n")
+    )));
+    assert!(!closed(&format!("{query}\n rewrite * {{path}}?b=0")));
     let auth = "basic_auth {\n anna $2a$14$x\n}";
     assert!(closed(&format!("request_header -Authorization\n{auth}")));
     assert!(!closed(&format!("request_header -X-A\n{auth}")));

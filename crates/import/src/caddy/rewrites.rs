@@ -59,6 +59,9 @@ fn add_rewrite(
     if site.guarded.iter().any(leads_to) {
         notes.left(rule.directive, GUARDED);
     }
+    if rule.target.contains('?') {
+        scope.changed_queries.push(to.clone());
+    }
     let at = site.parts.redirects.len();
     add(site, reach, scope, |pattern| make(pattern, rule.target));
     scope.rewrites.push(CaddyRewrite {

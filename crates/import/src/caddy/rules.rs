@@ -13,8 +13,8 @@ use crate::notes::Notes;
 use crate::parts::{for_each, on_path, with_path};
 use crate::pattern::ForeignPattern;
 
-/// Reason why a rule is not translated that reads a header field after its change: here, header fields change later.
-pub(super) const CHANGED: &str = "a header field that it reads was changed before, which happens later here";
+/// Reason why a rule is not translated that reads a header field or query after its change: here, they change later.
+pub(super) const CHANGED: &str = "a header field or query that it reads was changed before, which happens later here";
 
 /// Translates a directive that does not answer requests itself.
 pub(super) fn translate(
@@ -270,7 +270,7 @@ pub(super) fn respond(
     // An argument of the query may have several values.
     let is_vague = reach.tests.iter().any(|test| ["query.", "cookie."].iter().any(|part| test.contains(part)));
     let tests = reach.tests_of_rejection(scope);
-    let reads_changed = scope.reads_changed(&tests);
+    let reads_changed = scope.reads_changed(reach, &tests);
     if (is_conditional || has_fallback) && status >= 400 && reads_changed {
         site.parts.close(directive, &reach.paths, CHANGED, notes);
         return false;

@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) rewrites: Vec<CaddyRewrite>,
     /// Header fields of the request that were changed before, in lower case.
     pub(super) changed: Vec<String>,
+    /// Paths of requests whose query was changed before; none are all.
+    pub(super) changed_queries: Vec<Vec<ForeignPattern>>,
     /// Groups that expressions have in the host.
     pub(super) groups: Vec<HostGroups>,
     /// Number of the block.
@@ -107,8 +109,15 @@ impl Scope {
         self.outer_roots = outer.outer_roots.min(self.roots.len());
     }
 
+    /// Returns `true` if a condition depends on a header field or query that was changed before.
+    pub(super) fn reads_changed(&self, reach: &Reach, tests: &[String]) -> bool {
+        let is_of_query = || tests.iter().any(|test| test.contains("query"));
+        let meets = |to: &Vec<ForeignPattern>| to.is_empty() || reach.meets_any(to);
+        self.reads_field(tests) || (self.changed_queries.iter().any(meets) && is_of_query())
+    }
+
     /// Returns `true` if a condition depends on a header field that was changed before.
-    pub(super) fn reads_changed(&self, tests: &[String]) -> bool {
+    pub(super) fn reads_field(&self, tests: &[String]) -> bool {
         let reads = |test: &String, name: &String| {
             let test = test.to_ascii_lowercase();
             let ends = |rest: &str| rest.starts_with([' ', ')', ',']) || rest.is_empty();

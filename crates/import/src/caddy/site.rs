@@ -93,8 +93,7 @@ pub(super) fn translate(
     for (name, directive, paths) in std::mem::take(&mut site.upstream_fields) {
         let changed = Scope { changed: vec![name], ..Scope::default() };
         let mut handlers = site.parts.handlers.iter().chain(&site.parts.last);
-        if handlers.any(|node| node.property_text("when").is_some_and(|test| changed.reads_changed(&[test.to_owned()])))
-        {
+        if handlers.any(|node| node.property_text("when").is_some_and(|test| changed.reads_field(&[test.to_owned()]))) {
             let why = "a matcher reads this field, which changes before handlers are chosen";
             site.parts.close(&directive, &paths, why, notes);
         }
@@ -220,7 +219,7 @@ impl CaddySiteParts<'_, '_> {
             };
             // Rules for requests come before header fields change. Handlers come later, as with Caddy.
             let is_rule = order::position(&directive.name) < order::position("handle");
-            if is_rule && scope.reads_changed(&reach.tests_of_rule(scope)) {
+            if is_rule && scope.reads_changed(&reach, &reach.tests_of_rule(scope)) {
                 match is_harmless(directive) {
                     true => notes.left(directive, rules::CHANGED),
                     false => self.parts.close(directive, &reach.paths, rules::CHANGED, notes),
@@ -371,6 +370,8 @@ impl CaddySiteParts<'_, '_> {
         if !is_total && has_later {
             scope.is_rewritten |= inside.is_rewritten;
             scope.changed.extend(inside.changed.iter().skip(scope.changed.len()).cloned());
+            let known = scope.changed_queries.len();
+            scope.changed_queries.extend(inside.changed_queries.iter().skip(known).cloned());
             if !is_whole {
                 scope.rewrites.extend(inside.rewrites.iter().skip(scope.rewrites.len()).cloned());
             }
