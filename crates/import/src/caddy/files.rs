@@ -223,6 +223,9 @@ pub(super) fn file_server(
     }
     let fallback = own_front.or(scope.tries.fallback.as_ref()).map(|path| KdlNode::with("fallback", path));
     if reach.paths.is_empty() && scope.prefix.is_empty() && reach.tests.is_empty() {
+        if is_passed {
+            notes.left(directive, "missing files have status 404; write `forward` for all other paths");
+        }
         site.parts.set_file_option(KdlNode::with("root", root));
         for option in options.into_iter().chain(fallback.filter(|_| !has_script_fallback(site))) {
             site.parts.set_file_option(option);

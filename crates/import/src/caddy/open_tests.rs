@@ -268,3 +268,14 @@ fn lists_name_nothing_hidden() {
     };
     assert_eq!((lists("b"), lists(".git")), ((0, 1), (1, 0)));
 }
+
+/// A proxy for all that is no file has directories with an index, too.
+#[test]
+fn directories_are_no_files() {
+    check(
+        "root * /srv\n@x not file\nreverse_proxy @x a:80\nfile_server browse",
+        "root \"/srv\"\nindex\nforward \"http://a:80\"",
+    );
+    let (_, remarks) = translated("a.de {\n route {\n file_server {\n pass_thru\n }\n reverse_proxy a:80\n }\n}");
+    assert!(remarks[0].contains("missing files have status 404"), "{remarks:?}");
+}

@@ -233,7 +233,10 @@ pub(super) fn reverse_proxy(
         let node = if is_before { node.property("path", "*") } else { node };
         match is_before {
             true => site.parts.handlers.push(node.block(options)),
-            false => site.parts.last = Some(node.block(options)),
+            false => {
+                site.parts.last = Some(node.block(options));
+                site.has_rest_of_files |= reach.is_missing;
+            }
         }
         return true;
     }

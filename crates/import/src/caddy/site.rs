@@ -43,6 +43,8 @@ pub(super) struct CaddySiteParts<'s, 'a> {
     pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
     /// Header fields that only upstreams get: name in lower case, directive, and paths.
     pub(super) upstream_fields: Vec<(String, Directive, Vec<ForeignPattern>)>,
+    /// True if the last handler has all requests without a file, also those for a directory.
+    pub(super) has_rest_of_files: bool,
     /// Paths of guards so far.
     pub(super) guarded: Vec<ForeignPattern>,
     /// True if what no handler takes is rejected, or gets the front controller.
@@ -73,6 +75,7 @@ pub(super) fn translate(
         is_internal,
         auths: Vec::new(),
         upstream_fields: Vec::new(),
+        has_rest_of_files: false,
         guarded: Vec::new(),
         rejects_rest: false,
         own_first: first_own(directives),
@@ -108,6 +111,10 @@ pub(super) fn translate(
         let others = std::mem::take(&mut site.parts.others).into_iter();
         let page = |node: KdlNode| node.with_last_value(|page| format!("file:{root}{page}"));
         site.parts.others = others.map(|node| if is_page(&node) { page(node) } else { node }).collect();
+    }
+    if site.has_rest_of_files && site.parts.files.iter().any(|node| node.name() == "root") {
+        site.parts.files.retain(|node| node.name() != "browse");
+        site.parts.set_file_option(KdlNode::new("index"));
     }
     // The paths of rewrites end as those of other handlers may do.
     let own: Vec<&str> = site.parts.internal.iter().map(|node| node.first_value().trim_end_matches('*')).collect();
