@@ -205,7 +205,8 @@ pub(super) mod tests {
         check("DirectoryIndex a.html\nDirectoryIndex b.html", "index \"a.html\" \"b.html\"");
         check("DirectoryIndex disabled", "\nindex\n");
         check("DirectoryIndex disabled\nDirectoryIndex a.html", "index \"a.html\"");
-        check("DirectoryIndex /a.html", "\nindex\n");
+        let (text, remarks) = lines("DirectoryIndex /a.html");
+        assert!(text.contains("\nindex\n") && remarks[0].contains("one of its directory"), "{text} {remarks:?}");
         check(
             "<Directory /nowhere/a>\nDirectoryIndex disabled\n</Directory>",
             "files \"~^/a/(?:.*/)?$\" {\nindex\nrequire-index\n}",
@@ -242,6 +243,9 @@ pub(super) mod tests {
                 assert!(remarks[0].contains("a rewrite leads missing paths elsewhere"), "{remarks:?}");
             }
         }
+        let (text, _) =
+            lines("<Directory /nowhere/a>\nFallbackResource /b\nRewriteEngine on\nRewriteRule ^c - [F]\n</Directory>");
+        assert!(text.contains("and (path != '/a/')"), "{text}");
         // Issue 23: such a site did not start.
         let (text, _) = lines("ProxyPass / http://a:1/\n<Directory /nowhere/a>\nDirectoryIndex b\n</Directory>");
         assert!(!text.contains("files"), "{text}");

@@ -266,7 +266,13 @@ impl<'a> HostSource<'a> {
         let (mut takes_directories, mut keeps_files) = (found.takes_directories, found.keeps_files);
         let mut keeps_base = found.keeps_base;
         fallback = found.fallback.or(fallback);
-        for section in sections {
+        for (index, section) in sections.iter().enumerate() {
+            let is_later = |later: &ApacheSection<'_>| later.is_same_directory(section) && later.has_rewrites();
+            if inner_replace && section.has_rewrites() && sections[index + 1..].iter().any(is_later) {
+                let rules = section.block.iter().filter(|child| is(child, "rewriterule"));
+                rules.for_each(|rule| notes.needless(rule, "rules of the same directory after it replace it"));
+                continue;
+            }
             wider::note_rules(section, &self.blocks, notes);
             if rewrite_aliases::reject_without_directory(section, mounts, parts, notes) {
                 continue;
@@ -542,10 +548,13 @@ impl<'a> HostSource<'a> {
             let own = section.block.iter().rfind(|child| is(child, "fallbackresource"));
             let is_path = |own: &&Directive| own.first().starts_with('/');
             if let Some(own) = own.filter(is_path).filter(|own| !redirects::leads_on(own, parts, notes)) {
-                // Missing scripts have a handler, and the directory itself exists, so they do not lead there.
+                // Missing scripts have a handler, so they do not lead there.
                 let node = KdlNode::with("rewrite", format!("{base}/*")).text(own.first());
-                let is_directory = format!("path == {}", quoted(&format!("{base}/")));
-                let node = node.property("when", format!(r"not path matches '\.php(/|$)' and not {is_directory}"));
+                let mut node = node.property("when", r"not path matches '\.php(/|$)'");
+                if section.block.iter().any(|child| is(child, "rewriterule")) {
+                    // Rules for its missing index make an error of the directory itself.
+                    node.add_condition(&format!("path != {}", quoted(&format!("{base}/"))));
+                }
                 parts.redirects.push(node.word_property("missing", "on"));
             }
         }
@@ -597,6 +606,11 @@ impl<'a> HostSource<'a> {
             return;
         }
         match name.as_str() {
+            "directoryindex"
+                if directive.arguments.iter().any(|name| name.starts_with('/') && !name.ends_with(".php")) =>
+            {
+                notes.left(directive, "an index file is one of its directory; use a `rewrite` for another one");
+            }
             "header" | "requestheader" => fields::header(directive, place.names, place.scope, parts, notes),
             "expiresbytype" | "expiresdefault" if !place.is_expiring => {
                 notes.needless(directive, "there is no `ExpiresActive on`");

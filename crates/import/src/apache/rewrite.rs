@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::redirects::of_ours;
 use super::rewrite_aliases::AliasBelow;
 use super::rewrite_condition::{Tests, conditions_of, path_matches, with_properties};
 use super::rewrite_values::{ALL, ALL_BELOW, flags_of, is_of_script, is_own_file, leads_to_itself, rejects, variable};
@@ -413,6 +414,9 @@ impl RewriteRule<'_> {
         if self.state.led.iter().any(|led| paths.iter().any(|path| path.overlaps(led))) {
             notes.left(self.directive, "it also rejects paths that a rule before leads there");
         }
+        if self.state.passed.len() > self.state.exempt.len() {
+            notes.left(self.directive, "it also rejects paths for which a rule before ends the processing");
+        }
         for pattern in paths {
             if self.state.is_behind_front && status == 403 {
                 let node = on_path("files", pattern.text()).property("root", self.scope.root);
@@ -566,6 +570,9 @@ impl RewriteRule<'_> {
                 self.state.led.extend([pattern.clone(), target]);
             }
         }
+        if !is_redirect && !is_missing {
+            self.note_index(&pattern, &script, parts, notes);
+        }
         let is_general = tests.conditions().is_empty() && tests.paths.is_empty() && self.state.passed.is_empty();
         if is_missing && pattern.is_all() && !is_redirect && is_general && self.scope.base == Some("") {
             // One path, such as that of a favicon, is left alone by rules after it.
@@ -646,6 +653,31 @@ impl RewriteRule<'_> {
             parts.redirects.push(if is_missing { node.word_property("missing", "on") } else { node });
         }
         Ok(())
+    }
+
+    /// Notes a rule for an index file: Apache applies it to the directory, too. If the target is guarded, the directory
+    /// is rejected.
+    fn note_index(&self, pattern: &ForeignPattern, target: &str, parts: &mut SiteParts, notes: &mut Notes) {
+        let Some(base) = self.scope.base else { return };
+        let of_directory = |rest: &str| {
+            let path = format!("{base}/{rest}");
+            pattern.fits(&format!("{path}{}", self.scope.index)) && !pattern.fits(&path)
+        };
+        if !of_directory("") {
+            return;
+        }
+        let target = ForeignPattern::Prefix(target.to_owned());
+        let is_guard = |node: &KdlNode| {
+            let guards = matches!(node.name(), "basic-auth" | "deny") && node.last_value() != "off";
+            guards && of_ours(node.pattern()).overlaps(&target)
+        };
+        if parts.guards.iter().any(is_guard) {
+            let below = if of_directory("x/") { "(?:.*/)?" } else { "" };
+            let paths = ForeignPattern::Expression(format!("^{}/{below}$", regex::escape(base)));
+            parts.close(self.directive, &[paths], "it leads index files to guarded paths", notes);
+        } else {
+            notes.left(self.directive, "a directory gets its index file, although the rule is for it");
+        }
     }
 
     /// The target with our placeholders.

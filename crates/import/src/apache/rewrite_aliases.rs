@@ -203,6 +203,19 @@ mod tests {
         check("/nowhere/a", "bak$ /b", "deny all path=\"~^/old(?:/|$)\"");
         check("/nowhere/a", "^ /b", "rewrite \"*\" \"/b\"");
         check("/other", "^c /b", "rewrite \"~^/c\" \"/b\"");
+        // Issue 23: Apache leads a directory to where its index file is led.
+        let rule = "<Directory /nowhere>\nRewriteEngine on\nRewriteRule ^index\\.html$ /a/ [L]\n</Directory>\n";
+        let (text, remarks) = lines(rule);
+        assert!(!text.contains("deny") && remarks[0].contains("gets its index file"), "{text} {remarks:?}");
+        let (text, _) = lines(&format!("{rule}<Location /a>\nRequire all denied\n</Location>"));
+        assert!(text.contains("deny all path=\"~^/$\""), "{text}");
+        // Issue 23: rules of a directory were applied beside those that replace them.
+        let of = |rules: &str| format!("<Directory /nowhere>\nRewriteEngine on\n{rules}\n</Directory>\n");
+        let (text, remarks) = lines(&(of("RewriteRule ^a /b") + &of("RewriteRule ^c /d")));
+        assert!(text.contains("\"/d\"") && !text.contains("\"/b\""), "{text}");
+        assert!(remarks[0].contains("replace it"), "{remarks:?}");
+        let (text, _) = lines(&(of("RewriteRule ^a /b") + &of("RewriteOptions Inherit\nRewriteRule ^c /d")));
+        assert!(text.contains("\"/b\""), "{text}");
         // Rules of an expression match the whole path on the disk.
         let rule = "RewriteEngine on\nRewriteRule ^a /b";
         let (text, _) = lines(&format!("<DirectoryMatch ^/(nowhere|x)/>\n{rule}\n</DirectoryMatch>"));

@@ -57,6 +57,18 @@ impl ApacheSection<'_> {
         self.rank.0 == 0 || (self.rank.0 == 1 && !is(self.directive, "proxy") && is_fixed())
     }
 
+    /// Returns `true` for two sections of one directory.
+    pub(super) fn is_same_directory(&self, other: &Self) -> bool {
+        let place = |section: &Self| section.directive.first().trim_end_matches('/').to_owned();
+        let is_fixed = |section: &Self| is(section.directive, "directory") && section.rank.0 == 0;
+        is_fixed(self) && is_fixed(other) && place(self) == place(other)
+    }
+
+    /// Returns `true` if it has directives of mod_rewrite, which replace those of sections before.
+    pub(super) fn has_rewrites(&self) -> bool {
+        self.block.iter().any(|child| child.name.to_ascii_lowercase().starts_with("rewrite"))
+    }
+
     /// Returns `true` if some path may match the patterns of both.
     pub(super) fn may_share_paths(&self, other: &Self) -> bool {
         let (Ok(own), Ok(others)) = (&self.patterns, &other.patterns) else { return true };
