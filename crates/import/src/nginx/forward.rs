@@ -240,7 +240,7 @@ fn target(pass: &NginxDirective) -> (String, String) {
 /// URL of a `…_pass`, without variables for the path and query of the request, which upstreams get anyway.
 pub(super) fn url_of(pass: &NginxDirective) -> &str {
     let url = pass.first();
-    let own = ["$request_uri", "$uri$is_args$args"];
+    let own = ["/$request_uri", "$request_uri", "$uri$is_args$args"];
     own.iter().find_map(|path| url.strip_suffix(path)).unwrap_or(url)
 }
 

@@ -3,7 +3,7 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed; [`auth_request`] those that a server decides. [`added_fields`] says which response fields a location has. [`variables`] replaces the user's own variables, [`query_suffix`] one that is a part of a URL, and [`aliases`] an `alias` that is a root. [`host_roots`] writes roots that depend on the host, and [`unreachable`] removes what no request reaches. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`added_fields`] says which response fields a location has. [`variables`] replaces the user's own variables, [`query_suffix`] one that is a part of a URL, and [`aliases`] an `alias` that is a root. [`flags`] replaces variables that hold conditions, [`host_roots`] writes roots that depend on the host, and [`unreachable`] removes what no request reaches. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
 mod added_fields;
@@ -13,6 +13,7 @@ mod caching;
 mod condition;
 mod error_page;
 mod files;
+mod flags;
 mod forward;
 mod guard;
 mod host_roots;
@@ -50,7 +51,7 @@ pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), Impo
 
 fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
-    let (directives, maps) = variables::replace(&query_suffix::removed(directives), &mut notes);
+    let (directives, maps) = variables::replace(&flags::expanded(&query_suffix::removed(directives)), &mut notes);
     let directives = unreachable::removed(&directives, &mut notes);
     let mut directives = aliases::as_roots(&directives);
     with_lists_last(&mut directives);
