@@ -165,33 +165,31 @@ impl Scripts {
         if !routed.path.ends_with(b"/") {
             return ScriptLookup::Nothing;
         }
-        self.find_index(config, &root, routed.path, routed).await
+        // Other handlers have the other indexes.
+        let own = config.index.iter().filter(|index| config.scripts.matches(&[routed.path, index.as_bytes()].concat()));
+        self.find_index(own, &root, routed.path, routed).await
     }
 
-    /// Finds the index of the directory that a path names without its slash.
+    /// Finds the index of the directory that a path names without its slash, also if another handler has it.
     pub(super) async fn find_directory(&self, config: &GatewayConfig, routed: &Routed<'_>) -> ScriptLookup {
         if routed.path.ends_with(b"/") || config.index.is_empty() {
             return ScriptLookup::Nothing;
         }
         match self.open_root(routed).await {
-            Ok(root) => self.find_index(config, &root, &[routed.path, b"/"].concat(), routed).await,
+            Ok(root) => self.find_index(&config.index, &root, &[routed.path, b"/"].concat(), routed).await,
             Err(lookup) => lookup,
         }
     }
 
     async fn find_index(
         &self,
-        config: &GatewayConfig,
+        names: impl IntoIterator<Item = &String>,
         root: &Arc<OpenedRoot>,
         directory: &[u8],
         routed: &Routed<'_>,
     ) -> ScriptLookup {
-        for index in &config.index {
+        for index in names {
             let name = [directory, index.as_bytes()].concat();
-            // Other routes have this path.
-            if !config.scripts.matches(&name) {
-                continue;
-            }
             match self.look_up(root, &name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
                 Ok(ScriptEntry::Rejected(rejection)) => return ScriptLookup::Rejected(rejection),
