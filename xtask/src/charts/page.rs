@@ -222,10 +222,10 @@ fn work(run: &BenchRun, mark: &Mark) -> String {
 fn machine(runs: &[BenchRun]) -> String {
     let machines: BTreeSet<&str> = runs.iter().map(|run| run.machine.as_str()).collect();
     let days: BTreeSet<&str> = runs.iter().filter_map(|run| run.started.split('T').next()).collect();
-    let commits: BTreeSet<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
+    let commits: BTreeSet<&str> = runs.iter().map(|run| run.commit.get(..8).unwrap_or(&run.commit)).collect();
     let join = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(", ");
     let machines = machines.iter().copied().collect::<Vec<_>>().join("; ");
-    format!("- Machine: {machines}.\n- Measured on {}, Tailcoat at commit {}.\n", join(&days), join(&commits))
+    format!("- Machine: {machines}.\n- Measured on {}.\n- Commits of Tailcoat: {}.\n", join(&days), join(&commits))
 }
 
 /// A table of the servers' versions.
