@@ -68,7 +68,7 @@ impl FileMemory {
     }
 
     /// Counts memory for a file of this size, in bytes; `None` if the file is too large or the memory is used up.
-    pub(super) fn reserve(&self, bytes: u64) -> Option<ReservedMemory> {
+    pub fn reserve(&self, bytes: u64) -> Option<ReservedMemory> {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         if bytes > OpenFile::PIECE_BYTES.min(bytes_max / Self::FILES_MIN) {
             return None;

@@ -113,7 +113,7 @@ impl WorkerCache {
     /// Adds an object from the store to this table, unless it is there or dead already. Objects that it has displaced leave
     /// the table first: while they are held, the store has no room for their successors.
     pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
-        self.tick();
+        self.remove_dead();
         let (key, is_dead) = (&object.key, object.is_dead());
         let mut table = self.table.borrow_mut();
         if let Ok(entry) = table.find_entry(key.hash, |other| other.object.key.is(key.root, &key.path)) {
@@ -129,10 +129,15 @@ impl WorkerCache {
         cached
     }
 
-    /// Removes objects that were evicted or replaced meanwhile, so that their memory is freed. Must be called about
-    /// once a second.
+    /// Frees the memory of objects that were evicted or replaced meanwhile, and makes room for large files. Must be called
+    /// about once a second.
     pub fn tick(&self) {
         self.store.relieve_file_memory();
+        self.remove_dead();
+    }
+
+    /// Removes objects that were evicted or replaced meanwhile.
+    fn remove_dead(&self) {
         let seen = self.deaths_seen.get();
         if self.store.deaths() == seen {
             return;

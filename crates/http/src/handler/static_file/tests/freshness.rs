@@ -273,6 +273,30 @@ fn limits_are_kept_and_memory_given_back() {
 }
 
 #[test]
+fn large_files_leave_memory_to_others() {
+    let site = FileFixture::new(|_, limits| {
+        limits.object_bytes_max = 10;
+        limits.memory_bytes_max = 32 * 4 * 100;
+    });
+    for name in ["one", "two"] {
+        site.write(name, vec![b'a'; 100]);
+    }
+    site.settle();
+    for path in ["/one", "/two", "/two"] {
+        site.get(path).expect(200, vec![b'a'; 100]);
+    }
+    let store = site.cache.store();
+    let held: Vec<_> = (0..32).map_while(|_| store.file_memory().reserve(100)).collect();
+    site.cache.tick();
+    assert_eq!((held.len(), store.usage().files), (32, 2), "all have found room");
+    assert!(store.file_memory().reserve(100).is_none());
+    site.cache.tick();
+    site.cache.tick();
+    assert_eq!((store.usage().files, store.usage().evictions), (1, 1));
+    assert!(store.peek(site.root_id(), b"/two").is_some(), "it was used again");
+}
+
+#[test]
 fn one_load_for_many_requests() {
     let site = FileFixture::new(|_, _| ());
     site.write("file", "content");
