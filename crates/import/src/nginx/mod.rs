@@ -3,7 +3,7 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed; [`auth_request`] those that a server decides. [`added_fields`] says which response fields a location has. [`variables`] replaces the user's own variables, [`query_suffix`] one that is a part of a URL, and [`aliases`] an `alias` that is a root. [`flags`] replaces variables that hold conditions, [`host_roots`] writes roots that depend on the host, and [`unreachable`] removes what no request reaches. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`added_fields`] says which response fields a location has. [`variables`] replaces the user's own variables, [`query_suffix`] one that is a part of a URL, and [`aliases`] an `alias` that is a root. [`flags`] replaces variables that hold conditions, [`host_roots`] writes roots that depend on the host, and [`unreachable`](mod@unreachable) removes what no request reaches. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
 mod added_fields;
