@@ -67,7 +67,7 @@ pub(super) fn expanded(block: &[NginxDirective]) -> Vec<NginxDirective> {
         };
         let is_of_flags =
             is_setter(directive) && directive.children().iter().all(|set| is_unused(variable(set.first())));
-        !is_of_flags && !(directive.name == "set" && is_unused(variable(directive.first())))
+        !(is_of_flags || directive.name == "set" && is_unused(variable(directive.first())))
     };
     result.retain(is_left);
     result
