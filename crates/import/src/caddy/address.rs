@@ -1,8 +1,9 @@
 //! Addresses of a server block: sites and their listeners.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Shared;
+use super::global::GlobalOptions;
 use super::matcher::fits_host;
 use super::site::{self, SiteContext};
 use super::syntax::{CaddySite, Caddyfile};
@@ -48,7 +49,7 @@ pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut N
     };
     let mut listeners: BTreeMap<String, BTreeSet<CaddyListener>> = BTreeMap::new();
     for text in &site.addresses {
-        match read(text, shared) {
+        match read(text, shared.options) {
             // The site of all paths, or of the first, has those of the other addresses, too.
             Ok(address) if owner(&address, shared).is_some_and(|owner| !std::ptr::eq(owner, site)) => {}
             Ok(address) => {
@@ -110,7 +111,7 @@ pub(super) fn of_other_hosts(file: &Caddyfile, shared: &Shared<'_>) -> Option<Kd
     let mut listened: BTreeMap<(Option<String>, u16), bool> = BTreeMap::new();
     for site in &file.sites {
         let bound = bound_to(&site.directives, shared);
-        for address in site.addresses.iter().filter_map(|text| read(text, shared).ok()) {
+        for address in site.addresses.iter().filter_map(|text| read(text, shared.options).ok()) {
             let CaddyListener::Port(port, false) = address.listener else { continue };
             let places = match bound.as_slice() {
                 [] => vec![None],
@@ -151,54 +152,57 @@ pub(super) fn listeners(bound: &[String], port: u16) -> Vec<KdlNode> {
 
 /// Returns `true` if a site has exactly this name at one of these listeners.
 fn has_site(host: &str, listeners: &BTreeSet<CaddyListener>, shared: &Shared<'_>) -> bool {
-    let is_there = |address: Address| address.host == *host && listeners.contains(&address.listener);
-    let mut addresses = shared.file.sites.iter().flat_map(|site| &site.addresses);
-    addresses.any(|text| read(text, shared).is_ok_and(is_there))
+    shared.addresses.of_host(host).any(|(_, address)| listeners.contains(&address.listener))
 }
 
 /// Addresses of all sites, with their blocks.
-fn addresses<'a>(shared: &Shared<'a>) -> Vec<(&'a CaddySite, Address)> {
-    let of_site = |site: &'a CaddySite| {
-        site.addresses
-            .iter()
-            .filter_map(|text| read(text, shared).ok())
-            .map(move |address| (site, address))
-            .collect::<Vec<_>>()
-    };
-    shared.file.sites.iter().flat_map(of_site).collect()
+pub(super) struct CaddyAddresses<'a> {
+    all: Vec<(&'a CaddySite, Address)>,
+    /// Indexes by host.
+    by_host: HashMap<String, Vec<usize>>,
+}
+
+impl<'a> CaddyAddresses<'a> {
+    pub(super) fn read(file: &'a Caddyfile, options: &GlobalOptions) -> Self {
+        let texts = file.sites.iter().flat_map(|site| site.addresses.iter().map(move |text| (site, text)));
+        let all: Vec<_> = texts.filter_map(|(site, text)| Some((site, read(text, options).ok()?))).collect();
+        let mut by_host: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, (_, address)) in all.iter().enumerate() {
+            by_host.entry(address.host.clone()).or_default().push(index);
+        }
+        Self { all, by_host }
+    }
+
+    fn of_host(&self, host: &str) -> impl Iterator<Item = &(&'a CaddySite, Address)> {
+        self.by_host.get(host).into_iter().flatten().map(|index| &self.all[*index])
+    }
 }
 
 /// Returns `true` if an address of a host has a path.
 fn has_paths(host: &str, shared: &Shared<'_>) -> bool {
-    addresses(shared).iter().any(|(_, address)| address.host == host && address.path.is_some())
+    shared.addresses.of_host(host).any(|(_, address)| address.path.is_some())
 }
 
 /// The block in whose place the site of a host is written, if it has paths.
 fn owner<'a>(address: &Address, shared: &Shared<'a>) -> Option<&'a CaddySite> {
-    let mut same = addresses(shared);
-    same.retain(|(_, other)| (&other.host, other.listener) == (&address.host, address.listener));
     address.path.as_ref()?;
-    same.iter().find(|(_, other)| other.path.is_none()).or(same.first()).map(|(site, _)| *site)
+    let same = || shared.addresses.of_host(&address.host).filter(|(_, other)| other.listener == address.listener);
+    same().find(|(_, other)| other.path.is_none()).or_else(|| same().next()).map(|(site, _)| *site)
 }
 
 /// Directives of a host that has addresses with paths: the longest path comes first, and then the site of all paths.
 fn by_path(host: &str, site: &CaddySite, shared: &Shared<'_>) -> Vec<Directive> {
-    let all = addresses(shared);
-    let ports = |address: &Address| address.listener;
-    let own: Vec<CaddyListener> = all
-        .iter()
-        .filter(|(of, address)| std::ptr::eq(*of, site) && address.host == host)
-        .map(|(_, address)| ports(address))
-        .collect();
+    let of_site = shared.addresses.of_host(host).filter(|(of, _)| std::ptr::eq(*of, site));
+    let own: Vec<CaddyListener> = of_site.map(|(_, address)| address.listener).collect();
     let mut paths: Vec<(&CaddySite, &str)> = Vec::new();
     // The site of all paths: of this host, or of the most specific name that fits.
     let mut rest: Option<(usize, &CaddySite)> = None;
-    for (of, address) in all.iter().filter(|(_, address)| own.contains(&address.listener)) {
+    for (of, address) in shared.addresses.all.iter().filter(|(_, address)| own.contains(&address.listener)) {
         let fits = address.host.is_empty() || fits_host(&address.host, host);
         let rank = if address.host == host { usize::MAX } else { address.host.len() };
         match &address.path {
-            Some(path) if address.host == host => paths.push((of, path)),
-            None if fits && rest.is_none_or(|(known, _)| known < rank) => rest = Some((rank, of)),
+            Some(path) if address.host == host => paths.push((*of, path.as_str())),
+            None if fits && rest.is_none_or(|(known, _)| known < rank) => rest = Some((rank, *of)),
             _ => {}
         }
     }
@@ -222,7 +226,7 @@ fn by_path(host: &str, site: &CaddySite, shared: &Shared<'_>) -> Vec<Directive> 
 }
 
 /// Reads an address.
-fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
+fn read(text: &str, options: &GlobalOptions) -> Result<Address, String> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
         None => (String::new(), text),
@@ -236,7 +240,6 @@ fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
         Some((host, port)) if !port.contains(']') => (host, port),
         _ => (rest, ""),
     };
-    let options = shared.options;
     let number = |port: &str| port.parse::<u16>().map_err(|_| format!("`{port}` is no port"));
     let listener = match (scheme, port) {
         ("http", "") => CaddyListener::Port(options.http_port, false),

@@ -28,6 +28,7 @@ mod tls;
 
 use std::path::Path;
 
+use self::address::CaddyAddresses;
 use self::syntax::Caddyfile;
 use crate::directive::Directive;
 use crate::expression::ReadOnce;
@@ -57,7 +58,9 @@ fn translate_file(file: &Caddyfile) -> Translation {
         notes.left(&directive, "the environment variable is not set here; it was replaced by nothing");
     }
     let options = global::translate(&file.options, &mut notes);
-    let mut shared = Shared { options: &options, file, upstreams: Vec::new(), maps: Vec::new(), files: Vec::new() };
+    let addresses = CaddyAddresses::read(file, &options);
+    let mut shared =
+        Shared { options: &options, file, addresses, upstreams: Vec::new(), maps: Vec::new(), files: Vec::new() };
     let sites: Vec<KdlNode> =
         file.sites.iter().flat_map(|site| address::translate(site, &mut shared, &mut notes)).collect();
     let others = address::of_other_hosts(file, &shared);
@@ -80,6 +83,7 @@ fn translate_file(file: &Caddyfile) -> Translation {
 struct Shared<'a> {
     options: &'a global::GlobalOptions,
     file: &'a Caddyfile,
+    addresses: CaddyAddresses<'a>,
     upstreams: Vec<KdlNode>,
     maps: Vec<KdlNode>,
     files: Vec<NewFile>,
