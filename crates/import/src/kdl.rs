@@ -23,6 +23,14 @@ pub(super) enum ImportedValue {
     Word(String),
 }
 
+impl ImportedValue {
+    /// The value, unquoted.
+    fn text(&self) -> &str {
+        let (Self::Text(text) | Self::Word(text)) = self;
+        text
+    }
+}
+
 impl KdlNode {
     pub(super) fn new(name: &'static str) -> Self {
         Self {
@@ -105,27 +113,22 @@ impl KdlNode {
 
     /// Pattern of its paths: the property `path`, or the first value.
     pub(super) fn pattern(&self) -> &str {
-        let path = self.properties.iter().find(|(name, _)| *name == "path");
-        path.map_or(self.first_value(), |(_, ImportedValue::Text(value) | ImportedValue::Word(value))| value)
+        self.property_text("path").unwrap_or(self.first_value())
     }
 
     /// First value, unquoted.
     pub(super) fn first_value(&self) -> &str {
-        self.values.first().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
+        self.values.first().map_or("", ImportedValue::text)
     }
 
     /// Last value, unquoted.
     pub(super) fn last_value(&self) -> &str {
-        self.values.last().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
+        self.values.last().map_or("", ImportedValue::text)
     }
 
     /// Returns `true` if one of its values is this text, in any letter case.
     pub(super) fn has_value(&self, text: &str) -> bool {
-        let is_text = |value: &ImportedValue| {
-            let (ImportedValue::Text(value) | ImportedValue::Word(value)) = value;
-            value.eq_ignore_ascii_case(text)
-        };
-        self.values.iter().any(is_text)
+        self.values.iter().any(|value| value.text().eq_ignore_ascii_case(text))
     }
 
     /// With another text as its first value.
@@ -164,16 +167,7 @@ impl KdlNode {
 
     /// The value of a property.
     pub(super) fn property_text(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.properties.iter().find(|(other, _)| *other == name)?;
-        let (ImportedValue::Text(text) | ImportedValue::Word(text)) = value;
-        Some(text)
-    }
-
-    /// Returns `true` if it has a property with this value.
-    pub(super) fn has_property_value(&self, name: &str, value: &str) -> bool {
-        let is_value =
-            |own: &ImportedValue| matches!(own, ImportedValue::Text(own) | ImportedValue::Word(own) if own == value);
-        self.properties.iter().any(|(other, own)| *other == name && is_value(own))
+        self.properties.iter().find(|(other, _)| *other == name).map(|(_, value)| value.text())
     }
 
     /// Adds a condition, beside one that it has.
@@ -209,9 +203,7 @@ impl KdlNode {
     /// The node without a property, and the text of that.
     pub(super) fn without_property(mut self, name: &str) -> (Self, Option<String>) {
         let at = self.properties.iter().position(|(own, _)| *own == name);
-        let text = at.map(|at| match self.properties.remove(at).1 {
-            ImportedValue::Text(text) | ImportedValue::Word(text) => text,
-        });
+        let text = at.map(|at| self.properties.remove(at).1.text().to_owned());
         (self, text)
     }
 

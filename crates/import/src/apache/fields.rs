@@ -76,14 +76,14 @@ pub(super) fn header(
 /// them, except those of `always`.
 pub(super) fn keep_from_redirects(parts: &mut SiteParts) {
     const REDIRECTS_MAX: usize = 4;
-    let is_permanent = |node: &&KdlNode| node.has_property_value("status", "301");
+    let is_permanent = |node: &KdlNode| node.property_text("status") == Some("301");
     let is_meant =
         |node: &&KdlNode| node.name() == "redirect" && node.is_rule_of(node.first_value()) && !is_permanent(node);
     let paths: Vec<ForeignPattern> =
         parts.redirects.iter().filter(is_meant).map(|node| of_ours(node.pattern())).collect();
     // `ExpiresDefault` says what redirects have.
     let is_field = |node: &&mut KdlNode| {
-        let is_own = !node.has_property_value("action", "default");
+        let is_own = node.property_text("action") != Some("default");
         node.name() == "response-header" && node.has_value("cache-control") && is_own
     };
     for node in parts.fields.iter_mut().filter(is_field).filter(|_| paths.len() <= REDIRECTS_MAX) {

@@ -91,8 +91,8 @@ struct Place<'a> {
     names: &'a [ForeignPattern],
     /// Variables of responses.
     scope: ExpressionScope<'a>,
-    /// Number of redirects that do not belong to `Redirect` directives of the same block.
-    other_redirects: usize,
+    /// Number of the first redirect by `Redirect` directives of the same block.
+    block_start: usize,
     /// True if `ExpiresActive` is on.
     is_expiring: bool,
     /// True if `cgi-script` runs programs there.
@@ -401,8 +401,7 @@ impl<'a> HostSource<'a> {
             let environment = environment::of_responses(&self.blocks, sections, block, has_tls);
             let scope = ExpressionScope { has_tls, environment: &environment };
             let from = parts.redirects.len();
-            let place =
-                Place { paths: &[], names: &[], scope, other_redirects: from, is_expiring, runs_programs: false };
+            let place = Place { paths: &[], names: &[], scope, block_start: from, is_expiring, runs_programs: false };
             for directive in block {
                 if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
                     parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
@@ -433,7 +432,7 @@ impl<'a> HostSource<'a> {
                     };
                     let names = names.as_slice();
                     let place =
-                        Place { paths: patterns, names, scope, other_redirects: redirects, is_expiring, runs_programs };
+                        Place { paths: patterns, names, scope, block_start: redirects, is_expiring, runs_programs };
                     section.block.iter().for_each(|directive| self.setting(directive, place, parts, notes));
                     let early = environment::of_blocks(&self.blocks, sections, section.block, has_tls);
                     let scope = ExpressionScope { has_tls, environment: &early };
@@ -622,7 +621,7 @@ impl<'a> HostSource<'a> {
                 notes.needless(directive, "`ProxyPass` has its paths, and comes first");
             }
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
-                redirect(directive, paths, place.other_redirects, parts, notes);
+                redirect(directive, paths, place.block_start, parts, notes);
             }
             "errordocument" => error_page(directive, parts, notes),
             "options" => options(directive, paths, parts, notes),

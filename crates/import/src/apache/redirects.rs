@@ -8,12 +8,12 @@ use crate::notes::Notes;
 use crate::parts::{SiteParts, for_each, on_path, with_path};
 use crate::pattern::{ForeignPattern, expression};
 
-/// `Redirect` and its relatives, in a section for these paths. None are all paths. Redirects from number `earlier` on are
-/// those of earlier directives of the same block, which come first.
+/// `Redirect` and its relatives, in a section for these paths. None are all paths. Redirects of the same block begin at
+/// number `block_start`; they come first.
 pub(super) fn redirect(
     directive: &Directive,
     paths: &[ForeignPattern],
-    earlier: usize,
+    block_start: usize,
     parts: &mut SiteParts,
     notes: &mut Notes,
 ) {
@@ -71,7 +71,7 @@ pub(super) fn redirect(
     let Some(to) = to.filter(|_| status < 400) else {
         let is_earlier = |node: &&KdlNode| node.name() == "redirect" && node.is_rule_of(node.first_value());
         let earlier: Vec<ForeignPattern> =
-            parts.redirects[earlier..].iter().filter(is_earlier).map(|node| of_ours(node.pattern())).collect();
+            parts.redirects[block_start..].iter().filter(is_earlier).map(|node| of_ours(node.pattern())).collect();
         for pattern in &patterns {
             let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
             let mut node = if status == 403 { node } else { node.word_property("status", status) };

@@ -24,14 +24,11 @@ pub(super) fn note(section: &ApacheSection<'_>, blocks: &[&[Directive]], mounts:
             "the index file of the directory around is rejected, too, and so is the directory",
         );
     }
-    for pass in blocks.iter().flat_map(|block| block.iter()).filter(|child| forwards(child)) {
-        let path = section::prefix(pass.first());
-        let is_meant = |pattern: &ForeignPattern| path.iter().any(|path| path.overlaps(pattern));
-        if patterns.iter().any(is_meant) {
-            let why =
-                "access rules of directories and files also hold for its paths; in Apache, those of `Location` do";
-            notes.left(pass, why);
-        }
+    for pass in forwarded(blocks, patterns) {
+        notes.left(
+            pass,
+            "access rules of directories and files also hold for its paths; in Apache, those of `Location` do",
+        );
     }
 }
 
@@ -41,12 +38,17 @@ pub(super) fn note_rules(section: &ApacheSection<'_>, blocks: &[&[Directive]], n
     if !section.block.iter().any(|child| is(child, "rewriterule")) || section.is_of_location() {
         return;
     }
-    for pass in blocks.iter().flat_map(|block| block.iter()).filter(|child| forwards(child)) {
-        let path = section::prefix(pass.first());
-        if patterns.iter().any(|pattern| path.iter().any(|path| path.overlaps(pattern))) {
-            notes.left(pass, "rewrites of directories also apply to its paths; in Apache, those of the host do");
-        }
+    for pass in forwarded(blocks, patterns) {
+        notes.left(pass, "rewrites of directories also apply to its paths; in Apache, those of the host do");
     }
+}
+
+/// Directives that forward some of these paths.
+fn forwarded<'d>(blocks: &[&'d [Directive]], patterns: &[ForeignPattern]) -> impl Iterator<Item = &'d Directive> {
+    blocks.iter().flat_map(|block| block.iter()).filter(|child| {
+        let is_meant = |path: &ForeignPattern| patterns.iter().any(|pattern| path.overlaps(pattern));
+        forwards(child) && section::prefix(child.first()).iter().any(is_meant)
+    })
 }
 
 /// Returns `true` if `ProxyPass` forwards all paths of a redirect: Apache looks for it first.

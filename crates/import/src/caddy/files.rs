@@ -187,9 +187,10 @@ pub(super) fn file_server(
     let roots = if root.is_some() { &[] } else { scope.roots.as_slice() };
     let mut root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
     let all_roots = std::iter::once(&root).chain(roots.iter().map(|(_, root)| root));
-    let own: Vec<KdlNode> = all_roots.flat_map(|root| own_files(site, root, &scope.prefix)).collect();
-    for node in own.into_iter().filter(|node| !site.parts.rejections.contains(node)).collect::<Vec<_>>() {
-        site.parts.rejections.push(node);
+    for node in all_roots.flat_map(|root| own_files(site, root, &scope.prefix)).collect::<Vec<_>>() {
+        if !site.parts.rejections.contains(&node) {
+            site.parts.rejections.push(node);
+        }
     }
     for (paths, other) in roots {
         let Ok(of_both) = reach.shared_with(paths) else {

@@ -8,7 +8,7 @@ use super::placeholders;
 use super::scope::tests_path;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
-use crate::pattern::{ForeignPattern, expression, quoted};
+use crate::pattern::{ForeignPattern, expression, has_branches, quoted};
 
 /// Networks of `private_ranges`.
 pub(super) const PRIVATE_RANGES: [&str; 6] =
@@ -425,18 +425,7 @@ const LINE_END: &str = "(?:, |$)";
 
 /// An expression for one of several lines of a header field.
 fn of_lines(text: &str) -> String {
-    let (mut depth, mut is_escaped, mut has_alternatives) = (0, false, false);
-    for letter in text.chars() {
-        match letter {
-            _ if is_escaped => {}
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            '|' if depth == 0 => has_alternatives = true,
-            _ => {}
-        }
-        is_escaped = letter == '\\' && !is_escaped;
-    }
-    if has_alternatives {
+    if has_branches(text) {
         return text.to_owned();
     }
     let (start, rest) = text.strip_prefix('^').map_or(("", text), |rest| (LINE_START, rest));

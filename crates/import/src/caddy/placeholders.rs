@@ -92,14 +92,12 @@ pub(super) fn with_groups_of(target: String, has_pattern: bool, tests: &[String]
     }
     let mut result = String::new();
     for (index, part) in target.split('{').enumerate() {
-        let is_group = index > 0 && number(part).is_some();
-        result.push_str(if index == 0 {
-            ""
-        } else if is_group {
-            "{match."
-        } else {
-            "{"
-        });
+        let start = match number(part) {
+            _ if index == 0 => "",
+            Some(_) => "{match.",
+            None => "{",
+        };
+        result.push_str(start);
         result.push_str(part);
     }
     match result.starts_with("{match.") || result.contains("//{match.") {

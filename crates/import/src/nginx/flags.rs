@@ -30,7 +30,7 @@ pub(super) fn expanded(block: &[NginxDirective]) -> Vec<NginxDirective> {
                     false => drop(flags.insert(name, flag)),
                 }
             }
-            "if" if directive.children().iter().all(is_fixed_set) => {
+            "if" if is_setter(directive) => {
                 for child in directive.children() {
                     if let Some(flag) = flags.get_mut(variable(child.first())) {
                         flag.setters.push((directive, child.argument(1)));
