@@ -13,7 +13,8 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
         name: "index",
         parameters: &[any("file", ValueKind::FileName)],
         doc: "Scripts tried in order for a path that ends with a slash; without a name, none. Scripts whose own paths \
-              belong to other handlers are left to these. A directory requested without the slash is redirected to it. It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
+              belong to other handlers are left to these. A directory requested without the slash is redirected to it. \
+              It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
         example: r#"index "index.php" "index.cgi""#,
         known_as: KnownAs {
             nginx: &["fastcgi_index", "index"],

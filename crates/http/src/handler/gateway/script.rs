@@ -166,8 +166,8 @@ impl Scripts {
             return ScriptLookup::Nothing;
         }
         // Other handlers have the other indexes.
-        let own = config.index.iter().filter(|index| config.scripts.matches(&[routed.path, index.as_bytes()].concat()));
-        self.find_index(own, &root, routed.path, routed).await
+        let own = indexes(config, routed.path).filter(|name| config.scripts.matches(name));
+        self.find_index(own, &root, routed).await
     }
 
     /// Finds the index of the directory that a path names without its slash, also if another handler has it.
@@ -176,20 +176,19 @@ impl Scripts {
             return ScriptLookup::Nothing;
         }
         match self.open_root(routed).await {
-            Ok(root) => self.find_index(&config.index, &root, &[routed.path, b"/"].concat(), routed).await,
+            Ok(root) => self.find_index(indexes(config, &[routed.path, b"/"].concat()), &root, routed).await,
             Err(lookup) => lookup,
         }
     }
 
+    /// Finds the first index of these names.
     async fn find_index(
         &self,
-        names: impl IntoIterator<Item = &String>,
+        names: impl Iterator<Item = Vec<u8>>,
         root: &Arc<OpenedRoot>,
-        directory: &[u8],
         routed: &Routed<'_>,
     ) -> ScriptLookup {
-        for index in names {
-            let name = [directory, index.as_bytes()].concat();
+        for name in names {
             match self.look_up(root, &name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
                 Ok(ScriptEntry::Rejected(rejection)) => return ScriptLookup::Rejected(rejection),
@@ -294,6 +293,11 @@ impl Scripts {
         }
         Ok(entry)
     }
+}
+
+/// Names of the indexes of a directory.
+fn indexes<'a>(config: &'a GatewayConfig, directory: &'a [u8]) -> impl Iterator<Item = Vec<u8>> {
+    config.index.iter().map(move |index| [directory, index.as_bytes()].concat())
 }
 
 /// Parts of a path that match this pattern, the shortest first.
