@@ -67,6 +67,27 @@ fn files() {
     assert_eq!(server.ask_all("/%zz", &[]).status, 400);
 }
 
+#[test]
+fn large_files_in_use() {
+    // A file of the sources has not changed lately, and is the same in the next seconds.
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let content = fs::read(format!("{docs}/configuration.md")).unwrap();
+    let Some(server) = AnyVersion::start(&format!(" root \"{docs}\"\n metrics \"/metrics\""), "") else { return };
+    let held_bytes = || {
+        let metrics = String::from_utf8(server.ask(TestVersion::H2, "/metrics", &[]).content).unwrap();
+        let value = metrics.lines().find_map(|line| line.strip_prefix("tailcoat_object_cache_file_content_bytes "));
+        value.unwrap().parse::<usize>().unwrap()
+    };
+    eventually("the file is in memory", || {
+        assert!(server.ask_all("/configuration.md", &[]).content == content);
+        held_bytes() == content.len()
+    });
+    assert!(server.ask_all("/configuration.md", &[]).content == content);
+    let part = server.ask_all("/configuration.md", &["--range", "100000-199999"]);
+    assert!(part.status == 206 && part.content == content[100_000..200_000]);
+    assert_eq!(held_bytes(), content.len());
+}
+
 /// Upstream that sends `say` on each connection, after it has read this.
 fn saying(read: &'static str, say: &[&'static str]) -> ScriptedUpstream {
     let mut script = vec![Await(read)];
