@@ -1,0 +1,112 @@
+//! Clients that move to another address (RFC 9000, section 9).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use super::Connection;
+use super::path::Challenge;
+use super::receive::{Arrival, KEEP_TIMEOUTS};
+
+/// Responses to PATH_CHALLENGE frames that wait. A peer that sends more floods this side.
+const RESPONSES_MAX: usize = 4;
+
+/// Response to a PATH_CHALLENGE frame. The response goes to the address from which the frame came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathResponse {
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<IpAddr>,
+    pub(super) data: Challenge,
+    /// Bytes that the address may get.
+    pub(super) bytes_max: usize,
+}
+
+impl Connection {
+    /// Handles PATH_CHALLENGE.
+    pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: Challenge) {
+        // The newest challenge counts.
+        if self.path_responses.len() == RESPONSES_MAX {
+            self.path_responses.remove(0);
+        }
+        let Arrival { remote, local, datagram_bytes, .. } = *arrival;
+        self.path_responses.push(PathResponse { remote, local, data, bytes_max: 3 * datagram_bytes });
+        // An attacker may have sent a copy of a packet from another address. A response by the old path shows that the client
+        // is still there (RFC 9000, section 9.3.3).
+    }
+
+    /// Handles PATH_RESPONSE.
+    pub(super) fn on_path_response(&mut self, arrival: &Arrival, data: Challenge) {
+        if self.path.challenge == Some(data) {
+            self.path.challenge = None;
+            self.path.is_challenge_due = false;
+            self.path.is_validated = true;
+            self.path_fails_at = None;
+            self.previous = None;
+            return;
+        }
+        // The client is at its old address: the new one was an attacker's. A client that has moved may still get the challenge, but
+        // responds from its new address.
+        let is_previous = self
+            .previous
+            .as_ref()
+            .is_some_and(|previous| previous.challenge == Some(data) && previous.is_at(arrival.remote));
+        if is_previous && !self.path.is_validated {
+            self.return_to_previous(arrival.now);
+        }
+    }
+
+    /// Moves the connection to the address from which the newest packet came.
+    pub(super) fn on_moved(&mut self, arrival: &Arrival) {
+        let Arrival { now, remote, local, datagram_bytes, .. } = *arrival;
+        let mut path = self.path.moved(now, remote, local, &self.settings, self.peer.datagram_bytes_max);
+        path.on_received(datagram_bytes);
+        // A client that comes back to an address that was validated needs no limit.
+        path.is_validated =
+            self.previous.as_ref().is_some_and(|previous| previous.is_at(remote) && previous.is_validated);
+        let data = self.challenge();
+        path.challenge_by(data);
+        self.path_fails_at = Some(now + self.probe_timeout().max(path.rtt.pto_base()) * KEEP_TIMEOUTS);
+        let mut old = std::mem::replace(&mut self.path, path);
+        if old.is_validated {
+            // Asks the old address whether the client is there.
+            old.challenge_by(self.challenge());
+            self.previous = Some(Box::new(old));
+        }
+        self.remote_ids.switch();
+        self.announce_token();
+    }
+
+    /// Gives up a path that was not validated.
+    pub(super) fn on_path_failed(&mut self, now: Instant) {
+        self.path_fails_at = None;
+        if self.path.is_validated {
+            self.path.challenge = None;
+            self.previous = None;
+            return;
+        }
+        if self.previous.is_some() {
+            return self.return_to_previous(now);
+        }
+        self.lose(super::LostReason::TimedOut);
+    }
+
+    fn return_to_previous(&mut self, _: Instant) {
+        if let Some(previous) = self.previous.take() {
+            let number = self.path.number.wrapping_add(1);
+            self.path = *previous;
+            // Packets of both paths before count no more.
+            (self.path.number, self.path.in_flight) = (number, 0);
+            self.path.challenge = None;
+            self.path.is_challenge_due = false;
+            self.path_fails_at = None;
+        }
+    }
+
+    fn challenge(&mut self) -> Challenge {
+        let mut data = [0; 8];
+        // Without random numbers no handshake would have succeeded.
+        if aws_lc_rs::rand::fill(&mut data).is_err() {
+            data = self.random().to_be_bytes();
+        }
+        data
+    }
+}
