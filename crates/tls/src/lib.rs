@@ -8,7 +8,6 @@ mod data_sessions;
 mod early_sessions;
 mod keeper;
 mod quic;
-mod quic_keys;
 mod records;
 mod site;
 mod sites;

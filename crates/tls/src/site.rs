@@ -12,7 +12,7 @@ use super::clients::client_verifier;
 use super::data_sessions::settings_for_control;
 use super::early_sessions::EarlySessions;
 use super::keeper::file_states;
-use super::quic::{QuicSite, quic_settings};
+use super::quic::quic_settings;
 use super::suites::cipher_suites;
 use crate::config::{
     AcceptedClients, Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls,
@@ -88,7 +88,7 @@ struct CurrentCertificate {
     /// True if the certificates are an operator's instead of the files'.
     is_replaced: bool,
     /// Settings for HTTP/3; `None` if it is off.
-    quic: Option<QuicSite>,
+    quic: Option<Arc<ServerConfig>>,
     /// End of the first certificate to expire.
     not_after_unix_seconds: i64,
     /// Facts of the certificates.
@@ -168,7 +168,7 @@ impl SiteTls {
     }
 
     /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.
-    pub(super) fn quic(&self) -> Option<QuicSite> {
+    pub(super) fn quic(&self) -> Option<Arc<ServerConfig>> {
         self.current().quic.clone()
     }
 

@@ -281,8 +281,8 @@ impl Assembly {
             let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
             let quic = quic.and_then(|tls| {
                 let congestion = config.server.quic_congestion_control;
-                let (keys, limits, traces) = (&lasting.quic_keys, &config.limits, &lasting.qlog);
-                QuicSettings::new(keys, Arc::clone(tls), limits, congestion, traces, takes_fingerprints)
+                let (limits, traces) = (&config.limits, &lasting.qlog);
+                QuicSettings::new(Arc::clone(tls), limits, congestion, traces, takes_fingerprints)
             });
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,

@@ -6,6 +6,7 @@
 use wire::http::{KnownField, RequestHead, Span};
 
 use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
+use crate::tls::QuicHandshake;
 
 /// Field that marks a request which may be repeated (RFC 8470, section 5.1).
 const FIELD: &[u8] = b"early-data";
@@ -16,9 +17,10 @@ const VALUE: &[u8] = b"1";
 impl H3WorkerConnection {
     /// Begins HTTP/3 when the client's first packet is processed, if it may have early data.
     pub(super) fn on_first_message(&mut self, turn: &H3Turn<'_>) {
-        if self.state == H3ConnectionState::Handshaking && self.streams.transport.proto.has_0rtt() {
+        if self.state == H3ConnectionState::Handshaking && self.streams.transport.proto.has_early_data() {
             self.early_since_ms = Some(turn.exchange.now.monotonic_ms);
-            self.begin(self.handshake());
+            let handshake = self.streams.transport.proto.session().and_then(QuicHandshake::of);
+            self.begin(handshake);
         }
     }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll};
 use std::time::{Duration, Instant};
 
-use quinn_proto::{Event, StreamEvent};
+use tailcoat_quic::{Event, StreamEvent, TlsSession};
 use wire::h3::{H3Error, H3ErrorCode, H3Limits, H3StreamId};
 use wire::qpack::DecoderLimits;
 
@@ -223,31 +223,23 @@ impl H3WorkerConnection {
 
     fn on_event(&mut self, event: Event, turn: &mut H3Turn<'_>) {
         match event {
-            Event::Connected => self.on_connected(),
-            Event::HandshakeDataReady => self.on_first_message(turn),
-            Event::ConnectionLost { .. } => self.on_closed(turn),
+            Event::Connected(session) => self.on_connected(&*session),
+            Event::HelloReceived => self.on_first_message(turn),
+            Event::Lost(_) => self.on_closed(turn),
             Event::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
-            Event::Stream(StreamEvent::Readable { id }) => self.streams.on_frame(h3_id(id)),
+            Event::Stream(StreamEvent::Readable { id }) => self.streams.mark_readable(h3_id(id)),
             Event::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
-            Event::Stream(StreamEvent::Stopped { id, error_code }) => self.on_stopped(h3_id(id), error_code, turn),
-            Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
-            | Event::DatagramReceived
-            | Event::DatagramsUnblocked => {}
+            Event::Stream(StreamEvent::Stopped { id, code }) => self.on_stopped(h3_id(id), code, turn),
         }
     }
 
     /// Begins HTTP/3 after the handshake, unless early data has begun it.
-    fn on_connected(&mut self) {
-        let handshake = self.handshake();
+    fn on_connected(&mut self, session: &dyn TlsSession) {
+        let handshake = QuicHandshake::of(session);
         self.count_handshake(handshake.as_ref());
         if self.early_since_ms.take().is_none() {
             self.begin(handshake);
         }
-    }
-
-    /// Facts of the handshake so far.
-    fn handshake(&self) -> Option<QuicHandshake> {
-        QuicHandshake::of(self.streams.transport.proto.crypto_session())
     }
 
     /// Begins HTTP/3.
@@ -293,9 +285,6 @@ impl H3WorkerConnection {
 
     /// Charges the memory that the connection holds until its next poll.
     fn charge_held(&mut self) {
-        if self.is_acknowledged() {
-            self.streams.transport.unacknowledged_bytes = 0;
-        }
         let bytes = self.exchange_bytes + self.streams.held_bytes();
         self.context.charge_held(self.exchanges.client().slot, bytes, &mut self.held);
     }

@@ -1,7 +1,7 @@
 //! Receiving: streams of QUIC become requests and their content.
 
 use bytes::Bytes;
-use quinn_proto::{Dir, ReadError, VarInt};
+use tailcoat_quic::{Dir, ReadEnd};
 use wire::h1::MessageRejection;
 use wire::h3::{H3Error, H3ErrorCode, H3Event, H3IncomingRequest, H3StreamId};
 
@@ -72,9 +72,9 @@ impl H3WorkerConnection {
     }
 
     /// Reports that the client accepts nothing more on a stream.
-    pub(super) fn on_stopped(&mut self, id: H3StreamId, code: VarInt, turn: &mut H3Turn<'_>) {
+    pub(super) fn on_stopped(&mut self, id: H3StreamId, code: u64, turn: &mut H3Turn<'_>) {
         let (engine, mut wire) = self.streams.engine();
-        let event = engine.on_stop_sending(id, H3ErrorCode(code.into_inner()), &mut wire);
+        let event = engine.on_stop_sending(id, H3ErrorCode(code), &mut wire);
         self.on_stream_event(event, &[], turn);
     }
 
@@ -187,9 +187,7 @@ impl H3WorkerConnection {
                 return Handled::Closed;
             }
             H3Event::StopSending { stream, code } => {
-                let code = VarInt::from_u64(code.0).unwrap_or_default();
-                // The client may have closed it.
-                let _ = self.streams.transport.proto.recv_stream(quic_id(stream)).stop(code);
+                self.streams.transport.proto.streams().stop(quic_id(stream), code.0);
                 self.streams.forget_incoming(stream);
                 return Handled::Closed;
             }
@@ -236,43 +234,37 @@ impl H3Streams {
         receiving.is_readable = false;
         let mut input = StreamInput { kept: std::mem::take(&mut receiving.kept), ..StreamInput::default() };
         let mut room = window_bytes.saturating_sub(receiving.untaken_bytes);
-        let mut taken_frames = 0;
-        let mut stream = transport.proto.recv_stream(quic_id(id));
-        // A stream that has ended or was stopped delivers nothing.
-        if let Ok(mut chunks) = stream.read(true) {
-            while room > 0 {
-                match chunks.next(room) {
-                    Ok(Some(chunk)) => {
-                        // A piece that fills the room may be only the beginning of a frame.
-                        taken_frames += u32::from(chunk.bytes.len() < room);
-                        room -= chunk.bytes.len();
-                        pieces.push(chunk.bytes);
-                    }
-                    Ok(None) => {
-                        receiving.has_ended = true;
-                        break;
-                    }
-                    Err(ReadError::Reset(code)) => {
-                        input.reset = Some(H3ErrorCode(code.into_inner()));
-                        break;
-                    }
-                    Err(ReadError::Blocked) => break,
+        let streams = transport.proto.streams();
+        while room > 0 {
+            match streams.read(quic_id(id), room) {
+                Ok(piece) => {
+                    room = room.saturating_sub(piece.len());
+                    pieces.push(piece);
                 }
+                Err(ReadEnd::Finished) => {
+                    receiving.has_ended = true;
+                    break;
+                }
+                Err(ReadEnd::Reset(code)) => {
+                    input.reset = Some(H3ErrorCode(code));
+                    break;
+                }
+                // A stream that has ended or was stopped delivers nothing.
+                Err(ReadEnd::Blocked | ReadEnd::Closed) => break,
             }
-            // Windows that are opened are sent with the next packets.
-            let _ = chunks.finalize();
         }
-        receiving.unread_frames =
-            if receiving.has_ended { 0 } else { receiving.unread_frames.saturating_sub(taken_frames) };
         input.has_ended = receiving.has_ended;
         input.is_over = is_finished;
+        if room == 0 && !pieces.is_empty() {
+            // QUIC reports input only after a read was blocked. If handlers take the content, there is room again.
+            self.mark_readable(id);
+        }
         Some(input)
     }
 
     /// Sets the priority of a stream. QUIC sends those with higher numbers first, and begins with 0.
     fn set_priority(&mut self, id: H3StreamId, priority: wire::Priority) {
-        // The stream may be closed.
         let number = i32::from(wire::Priority::default().urgency) - i32::from(priority.urgency);
-        let _ = self.transport.proto.send_stream(quic_id(id)).set_priority(number);
+        self.transport.proto.streams().set_priority(quic_id(id), number);
     }
 }

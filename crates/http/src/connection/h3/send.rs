@@ -1,7 +1,7 @@
 //! Sending: frames and content go to the streams of QUIC.
 
 use bytes::Bytes;
-use quinn_proto::{Dir, StreamId, VarInt, WriteError};
+use tailcoat_quic::StreamId;
 use wire::h3::{H3ErrorCode, H3StreamId};
 
 use super::streams::{H3Streams, PIECE_BYTES, quic_id};
@@ -31,10 +31,10 @@ impl H3WorkerConnection {
         let buffers = [&mut output.control, &mut output.encoder, &mut output.decoder];
         for (own, buffer) in self.own.iter_mut().zip(buffers).filter(|(_, buffer)| !buffer.is_empty()) {
             if own.is_none() {
-                *own = transport.proto.streams().open(Dir::Uni);
+                *own = transport.proto.streams().open_uni();
             }
             if let Some(id) = *own
-                && let Ok(count) = transport.proto.send_stream(id).write(buffer)
+                && let Ok(count) = transport.proto.streams().write(id, &mut [Bytes::copy_from_slice(buffer)])
             {
                 buffer.drain(..count);
             }
@@ -86,8 +86,7 @@ impl H3WorkerConnection {
 
     /// True if the client has acknowledged all responses.
     pub(super) fn is_acknowledged(&mut self) -> bool {
-        let own = self.own.iter().flatten().count();
-        self.streams.transport.proto.streams().send_streams() <= own
+        self.streams.transport.proto.streams().sending() == 0
     }
 
     /// Resets streams whose content is lost.
@@ -107,7 +106,7 @@ impl H3Streams {
         let Self { transport, requests, .. } = self;
         let stream = &mut requests[index];
         stream.is_unsent = false;
-        let mut quic = transport.proto.send_stream(quic_id(id));
+        let streams = transport.proto.streams();
         loop {
             if stream.head.is_empty() && !stream.output.is_empty() {
                 stream.head = Bytes::copy_from_slice(&stream.output);
@@ -117,16 +116,13 @@ impl H3Streams {
             while !stream.head.is_empty() || stream.output.is_empty() && !stream.piece.is_empty() {
                 let piece = if stream.output.is_empty() { std::mem::take(&mut stream.piece) } else { Bytes::new() };
                 let mut chunks = [std::mem::take(&mut stream.head), piece];
-                let written = quic.write_chunks(&mut chunks);
+                let written = streams.write(quic_id(id), &mut chunks);
                 let [head, piece] = chunks;
                 (stream.head, stream.piece) = (head, piece);
                 match written {
-                    Ok(written) => {
-                        transport.unacknowledged_bytes += written.bytes as u64;
-                        progress = Progress::Some;
-                    }
-                    // The event that the stream was stopped follows.
-                    Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
+                    Ok(written) if written > 0 => progress = Progress::Some,
+                    // The stream is blocked, or the event that it was stopped follows.
+                    Ok(_) | Err(_) => return progress,
                 }
             }
             if !stream.output.is_empty() {
@@ -158,7 +154,7 @@ impl H3Streams {
         stream.is_finished = true;
         let id = stream.id;
         // Fails only if the client has stopped the stream.
-        let _ = transport.proto.send_stream(quic_id(id)).finish();
+        let _ = transport.proto.streams().finish(quic_id(id));
         if stream.receiving.has_ended {
             return self.remove_at(index);
         }
@@ -166,8 +162,7 @@ impl H3Streams {
             return;
         }
         // RFC 9114, section 4.1: the client may go on as if its request had been read.
-        let code = VarInt::from_u64(H3ErrorCode::H3_NO_ERROR.0).unwrap_or_default();
-        let _ = transport.proto.recv_stream(quic_id(id)).stop(code);
+        transport.proto.streams().stop(quic_id(id), H3ErrorCode::H3_NO_ERROR.0);
         let (engine, mut turn) = self.engine();
         engine.reset(id, &mut turn);
         self.remove_at(index);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quinn_proto::{Dir, StreamId, VarInt};
+use tailcoat_quic::StreamId;
 use wire::Priority;
 use wire::h3::{H3ErrorCode, H3Limits, H3Output, H3ServerConnection, H3StreamGone, H3StreamId, H3Turn};
 use wire::http::date::DATE_BYTES;
@@ -86,9 +86,6 @@ struct H3UniStream {
 pub(super) struct ReceivingSide {
     /// Input that is not processed: the beginning of a frame, or a section that waits for QPACK instructions.
     pub(super) kept: Vec<u8>,
-    /// STREAM frames that have arrived and were not read: frames after a gap, or content without room. At least their
-    /// number, because some repeat others.
-    pub(super) unread_frames: u32,
     /// True if QUIC has delivered the end of the stream.
     pub(super) has_ended: bool,
     /// True if the stream is in `readable`.
@@ -100,18 +97,18 @@ pub(super) struct ReceivingSide {
 impl ReceivingSide {
     /// Input of a stream that the client has opened, and that must be read.
     fn new() -> Self {
-        Self { kept: Vec::new(), unread_frames: 1, has_ended: false, is_readable: true, untaken_bytes: 0 }
+        Self { kept: Vec::new(), has_ended: false, is_readable: true, untaken_bytes: 0 }
     }
 }
 
 /// Converts an id to the form of QUIC.
 pub(super) fn quic_id(id: H3StreamId) -> StreamId {
-    VarInt::from_u64(id.0).unwrap_or(VarInt::MAX).into()
+    StreamId(id.0)
 }
 
 /// Converts an id to the form of HTTP/3.
 pub(super) fn h3_id(id: StreamId) -> H3StreamId {
-    H3StreamId(id.into())
+    H3StreamId(id.0)
 }
 
 impl H3Streams {
@@ -169,8 +166,7 @@ impl H3Streams {
     }
 
     fn set_requests_max(&mut self, requests_max: usize) {
-        let count = VarInt::from_u64(requests_max as u64).unwrap_or(VarInt::MAX);
-        self.transport.proto.set_max_concurrent_streams(Dir::Bi, count);
+        self.transport.proto.streams().set_requests_max(requests_max as u64);
     }
 
     /// Request stream with this id.
@@ -249,35 +245,15 @@ impl H3Streams {
     }
 
     /// Bytes of memory that the streams hold, without content that exchanges hold.
-    pub(super) fn held_bytes(&self) -> usize {
-        let (mut held_bytes, mut unread_frames) = (self.output.length(), 0);
-        for stream in &self.requests {
-            held_bytes += stream.held_bytes();
-            unread_frames += stream.receiving.unread_frames as usize;
-        }
-        for stream in &self.incoming {
-            held_bytes += stream.receiving.kept.capacity();
-            unread_frames += stream.receiving.unread_frames as usize;
-        }
-        // QUIC may hold as much for input that was not read.
-        let unread_bytes = if unread_frames == 0 { 0 } else { unread_frames * self.transport.frame_bytes_max() };
-        let unacknowledged = self.transport.unacknowledged_bytes.min(self.transport.send_window_bytes()) as usize;
-        held_bytes + unread_bytes + unacknowledged
+    pub(super) fn held_bytes(&mut self) -> usize {
+        let requests = self.requests.iter().map(RequestStream::held_bytes).sum::<usize>();
+        let incoming = self.incoming.iter().map(|stream| stream.receiving.kept.capacity()).sum::<usize>();
+        self.output.length() + requests + incoming + self.transport.held_bytes()
     }
 
     /// Lets QUIC keep as much output as the line of the client needs.
     pub(super) fn fit_send_window(&mut self) {
         self.transport.fit_send_window(self.requests.len(), PIECE_BYTES);
-    }
-
-    /// Lets the connection read a stream for which a frame has arrived.
-    pub(super) fn on_frame(&mut self, id: H3StreamId) {
-        if let Some((_, receiving, _)) = self.receiving(id) {
-            receiving.unread_frames = receiving.unread_frames.saturating_add(1);
-            if !std::mem::replace(&mut receiving.is_readable, true) {
-                self.push_readable(id);
-            }
-        }
     }
 
     /// Frees memory that an idle connection does not need.
@@ -332,12 +308,12 @@ impl H3Streams {
 
     /// Resets both directions of a stream, and forgets it.
     pub(super) fn abort(&mut self, id: H3StreamId, code: H3ErrorCode) {
-        let (stream, code) = (quic_id(id), VarInt::from_u64(code.0).unwrap_or_default());
+        let streams = self.transport.proto.streams();
         // Either direction may be closed already.
         if !id.is_unidirectional() {
-            let _ = self.transport.proto.send_stream(stream).reset(code);
+            streams.reset(quic_id(id), code.0);
         }
-        let _ = self.transport.proto.recv_stream(stream).stop(code);
+        streams.stop(quic_id(id), code.0);
         self.remove(id);
     }
 

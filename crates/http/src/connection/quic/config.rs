@@ -3,41 +3,33 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::hmac;
 use bots::fingerprint::{HelloTransport, ja4_of_message};
-use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
-use quinn_proto::{
-    ConnectionIdGenerator, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded,
-};
 use serde::{Deserialize, Serialize};
+use tailcoat_quic::{EndpointConfig, StreamLimits, TlsServer, TransportSettings};
 
 use super::qlog::QlogTraces;
-use super::slots::{SlotIds, TagKey};
+use super::slots::TagKey;
 use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::{CongestionControl, Limits};
 use crate::tls::{HelloFingerprint, ListenerTls, QuicTls};
 
-/// Version 1 (RFC 9000), the only one.
-const VERSIONS: &[u32] = &[1];
-
-/// Requests at once that a client may begin with, at least 100 by RFC 9114, section 6.1. QUIC keeps two tables with a
-/// place for each stream that may be opened. A table of 128 has room for 112. If it is full, the first stream that ends doubles
-/// it. These 100 and [`UNIDIRECTIONAL_STREAMS_MAX`] leave room.
+/// Requests at once that a client may begin with, at least 100 by RFC 9114, section 6.1. A connection may open more when it
+/// uses half of them.
 const REQUESTS_MAX_FIRST: usize = 100;
 
 /// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
 /// types.
-const UNIDIRECTIONAL_STREAMS_MAX: u32 = 8;
+const UNIDIRECTIONAL_STREAMS_MAX: u64 = 8;
 
 /// Windows of streams that a connection's window has room for.
 const WINDOWS_A_CONNECTION: u64 = 8;
 
 /// Packets kept for a connection attempt that waits for its turn, in bytes, for one and for all.
-const WAITING_BYTES_MAX: u64 = 8 << 10;
-const WAITING_TOTAL_BYTES_MAX: u64 = 1 << 20;
+const WAITING_BYTES_MAX: usize = 8 << 10;
+const WAITING_TOTAL_BYTES_MAX: usize = 1 << 20;
 
 /// Connection attempts of an endpoint that wait for their turn.
 const WAITING_MAX: usize = 512;
@@ -51,6 +43,15 @@ const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// quic-go (Caddy) begin with 32. They are paced, so that they do not leave as one burst.
 const INITIAL_WINDOW_BYTES: u64 = 32 * 1_460;
 
+/// The same for BBR, which paces what it sends by its own estimate from the beginning. Chromium begins with 200 packets.
+const BBR_WINDOW_BYTES: u64 = 200 * 1_200;
+
+/// Time for which the token of a Retry packet is valid.
+const RETRY_LIFETIME: Duration = Duration::from_secs(15);
+
+/// Time for which a client may prove its address with a token of an earlier connection.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
+
 /// Bytes of each key.
 const KEY_BYTES: usize = 32;
 
@@ -63,8 +64,6 @@ pub struct QuicKeys {
 
 /// Settings for new connections of a listener.
 pub struct QuicSettings {
-    /// In the form of the QUIC engine.
-    pub server: Arc<ServerConfig>,
     tls: Arc<QuicTls>,
     limits: Limits,
     congestion: CongestionControl,
@@ -105,56 +104,64 @@ impl fmt::Debug for QuicSettings {
     }
 }
 
-/// Settings of the endpoint in a slot. Its connection IDs have no valid tag while `is_untagged` is true.
-pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8, is_untagged: &Arc<AtomicBool>) -> EndpointConfig {
-    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &keys.reset)));
-    let (tags, is_untagged) = (keys.tags(), Arc::clone(is_untagged));
-    let ids = move || Box::new(SlotIds::new(slot, tags, Arc::clone(&is_untagged))) as Box<dyn ConnectionIdGenerator>;
-    config.supported_versions(VERSIONS.to_vec()).cid_generator(ids);
-    config
+/// Settings of an endpoint.
+pub(super) fn endpoint_config(keys: &QuicKeys) -> EndpointConfig {
+    EndpointConfig {
+        reset_key: keys.reset,
+        token_key: keys.token,
+        retry_lifetime: RETRY_LIFETIME,
+        token_lifetime: TOKEN_LIFETIME,
+        incoming_max: WAITING_MAX,
+        incoming_bytes_max: WAITING_BYTES_MAX,
+        incoming_total_bytes_max: WAITING_TOTAL_BYTES_MAX,
+    }
 }
 
 impl QuicSettings {
-    /// Makes the settings for a listener; `None` if its default site has no HTTP/3, or a limit is above what QUIC can
-    /// express.
+    /// Makes the settings for a listener; `None` if its default site has no HTTP/3.
     pub fn new(
-        keys: &QuicKeys,
         tls: Arc<ListenerTls>,
         limits: &Limits,
         congestion: CongestionControl,
         traces: &Arc<QlogTraces>,
         wants_fingerprints: bool,
     ) -> Option<Self> {
-        let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
         let fingerprint: HelloFingerprint = |hello| ja4_of_message(hello, HelloTransport::Quic);
         let tls = QuicTls::new(tls, wants_fingerprints.then_some(fingerprint))?;
-        let tls = Arc::new(tls);
-        let mut server = ServerConfig::new(Arc::clone(&tls) as _, Arc::new(token_key));
-        server
-            .transport_config(Arc::new(transport(limits, congestion).ok()?))
-            .max_incoming(WAITING_MAX)
-            .incoming_buffer_size(WAITING_BYTES_MAX)
-            .incoming_buffer_size_total(WAITING_TOTAL_BYTES_MAX);
-        Some(Self { server: Arc::new(server), tls, limits: limits.clone(), congestion, traces: Arc::clone(traces) })
+        Some(Self { tls: Arc::new(tls), limits: limits.clone(), congestion, traces: Arc::clone(traces) })
     }
 
-    /// Settings for a connection of a client to this local address, which may select the site. They write a trace if an
-    /// operator watches that client.
-    pub(super) fn for_client(&self, client: IpAddr, local: Option<IpAddr>, now: Instant) -> Arc<ServerConfig> {
-        let trace = self.traces.begin(client, now).zip(transport(&self.limits, self.congestion).ok());
-        let tls = self.tls.at(local);
-        if trace.is_none() && tls.is_none() {
-            return Arc::clone(&self.server);
+    /// TLS of the listener.
+    pub(super) fn tls(&self) -> Arc<dyn TlsServer> {
+        Arc::clone(&self.tls) as _
+    }
+
+    /// TLS for a client of this local address, which may select the site.
+    pub(super) fn tls_at(&self, local: Option<IpAddr>) -> Arc<dyn TlsServer> {
+        self.tls.at(local).map_or_else(|| self.tls(), |tls| Arc::new(tls) as _)
+    }
+
+    /// Settings for a new connection of a client. It writes a trace if an operator watches that client.
+    pub(super) fn transport(&self, client: IpAddr, probes_mtu: bool) -> TransportSettings {
+        let Limits { idle_timeout, head_timeout, write_timeout, http2, .. } = &self.limits;
+        let window_bytes = u64::from(http2.window_bytes_max);
+        let (congestion, initial_window_bytes) = congestion(self.congestion);
+        TransportSettings {
+            streams: StreamLimits {
+                window_bytes,
+                connection_window_bytes: window_bytes * WINDOWS_A_CONNECTION,
+                bidi_max: requests_max_first(http2.concurrent_streams_max as usize) as u64,
+                uni_max: UNIDIRECTIONAL_STREAMS_MAX,
+                send_window_bytes: SEND_WINDOW_BYTES_MAX,
+            },
+            // The server's own time limits come first. This one is for clients that are gone while the server works for them.
+            idle_timeout: *idle_timeout.max(head_timeout).max(write_timeout) + Duration::from_secs(1),
+            initial_round_trip: INITIAL_ROUND_TRIP,
+            congestion,
+            initial_window_bytes,
+            probes_mtu,
+            qlog: self.traces.begin(client),
         }
-        let mut server = ServerConfig::clone(&self.server);
-        if let Some((trace, mut transport)) = trace {
-            transport.qlog_stream(Some(trace));
-            server.transport_config(Arc::new(transport));
-        }
-        if let Some(tls) = tls {
-            server.crypto = Arc::new(tls);
-        }
-        Arc::new(server)
     }
 }
 
@@ -163,40 +170,11 @@ pub(crate) fn requests_max_first(concurrent_streams_max: usize) -> usize {
     concurrent_streams_max.min(REQUESTS_MAX_FIRST)
 }
 
-fn transport(limits: &Limits, congestion: CongestionControl) -> Result<TransportConfig, VarIntBoundsExceeded> {
-    let mut transport = TransportConfig::default();
-    let window_bytes = u64::from(limits.http2.window_bytes_max);
-    // The server's own time limits come first. This one is for clients that are gone while the server works for them.
-    let idle_timeout = limits.idle_timeout.max(limits.head_timeout).max(limits.write_timeout) + Duration::from_secs(1);
-    transport
-        .max_concurrent_bidi_streams(VarInt::from_u64(
-            requests_max_first(limits.http2.concurrent_streams_max as usize) as u64,
-        )?)
-        .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS_MAX.into())
-        .stream_receive_window(VarInt::from_u64(window_bytes)?)
-        .receive_window(VarInt::from_u64(window_bytes * WINDOWS_A_CONNECTION)?)
-        .send_window(SEND_WINDOW_BYTES_MAX)
-        .max_idle_timeout(Some(IdleTimeout::try_from(idle_timeout)?))
-        .datagram_receive_buffer_size(None)
-        .initial_rtt(INITIAL_ROUND_TRIP)
-        .allow_spin(false)
-        .congestion_controller_factory(controller(congestion));
-    Ok(transport)
-}
-
-fn controller(congestion: CongestionControl) -> Arc<dyn ControllerFactory + Send + Sync> {
-    match congestion {
-        CongestionControl::Cubic => {
-            let mut config = CubicConfig::default();
-            config.initial_window(INITIAL_WINDOW_BYTES);
-            Arc::new(config)
-        }
-        // Paces what it sends from the beginning, and has a window of its own.
-        CongestionControl::Bbr => Arc::new(BbrConfig::default()),
-        CongestionControl::NewReno => {
-            let mut config = NewRenoConfig::default();
-            config.initial_window(INITIAL_WINDOW_BYTES);
-            Arc::new(config)
-        }
+/// Algorithm of congestion control, and its initial window in bytes.
+fn congestion(algorithm: CongestionControl) -> (tailcoat_quic::CongestionControl, u64) {
+    match algorithm {
+        CongestionControl::Cubic => (tailcoat_quic::CongestionControl::Cubic, INITIAL_WINDOW_BYTES),
+        CongestionControl::Bbr => (tailcoat_quic::CongestionControl::Bbr, BBR_WINDOW_BYTES),
+        CongestionControl::NewReno => (tailcoat_quic::CongestionControl::NewReno, INITIAL_WINDOW_BYTES),
     }
 }

@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, Transmit};
+use tailcoat_quic::{
+    Connection, ConnectionKey, Datagram, Endpoint, EndpointEvent, Handled, Incoming, IssuedId, Transmit,
+};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 use super::budget::{InitialBudget, is_initial};
 use super::config::{QuicKeys, QuicSettings, endpoint_config};
-use super::socket::{DatagramBuffers, QuicSocket, ReceivedDatagram, Sent};
+use super::slots::SlotIds;
+use super::socket::{DatagramBuffers, QuicSocket, Sent};
 use super::timers::{TimerEntry, Timers};
 use super::transport::QuicTransport;
 use crate::connection::{Admission, Claimant, Connections, Context, H3WorkerConnection, Room};
@@ -101,7 +104,7 @@ struct EndpointState {
     pauses_until: Option<Instant>,
     /// Settings that `proto` uses for the first packets of clients.
     settings: Option<Arc<QuicSettings>>,
-    /// Connections, by their handle.
+    /// Connections, by their key.
     members: Vec<Option<Member>>,
     waiting: VecDeque<Incoming>,
     timers: Timers,
@@ -117,7 +120,8 @@ struct EndpointState {
 struct Member {
     /// Slot in the table of connections.
     slot: u32,
-    events: Vec<ConnectionEvent>,
+    /// Datagrams that have arrived and are not handled.
+    datagrams: Vec<Datagram>,
     /// Size of the largest datagram that has arrived, in bytes.
     datagram_bytes_max: usize,
     /// Packet that closes the connection.
@@ -147,9 +151,9 @@ impl QuicEndpoint {
         busy: &Rc<Notify>,
     ) -> Rc<Self> {
         let retries = Arc::default();
-        let config = Arc::new(endpoint_config(keys, slot, &retries));
+        let ids = SlotIds::new(slot, keys.tags(), Arc::clone(&retries));
         let state = EndpointState {
-            proto: Endpoint::new(config, None, !sockets.own.may_fragment(), None),
+            proto: Endpoint::new(endpoint_config(keys), Box::new(ids)),
             initials: InitialBudget::default(),
             first_packets: InitialBudget::default(),
             pauses_until: None,
@@ -303,37 +307,37 @@ impl QuicEndpoint {
         let state = &mut *self.state.borrow_mut();
         let response = &mut *self.buffers.send.borrow_mut();
         let mut received_bytes = 0;
-        let has_more = socket.receive(&mut self.buffers.receive.borrow_mut(), |received| {
-            received_bytes += received.payload.len();
-            let ReceivedDatagram { remote, local, ecn, payload } = received;
-            let datagram_bytes = payload.len();
-            if !is_in_budget(state, &payload) {
+        let has_more = socket.receive(&mut self.buffers.receive.borrow_mut(), |datagram| {
+            let datagram_bytes = datagram.payload.len();
+            received_bytes += datagram_bytes;
+            if !is_in_budget(state, &datagram.payload) {
                 self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
                 return;
             }
             response.clear();
-            match state.proto.handle(now, remote, local, ecn, payload, response) {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    if let Some(Some(member)) = state.members.get_mut(handle.0) {
-                        if let Some(farewell) = member.farewell_for(remote, datagram_bytes) {
-                            let _ = self.sockets.own.send(&farewell.to(remote, local), &farewell.datagram);
+            match state.proto.handle(now, datagram, response) {
+                Handled::Connection(key, datagram) => {
+                    if let Some(Some(member)) = state.members.get_mut(key.0) {
+                        if let Some(farewell) = member.farewell_for(datagram.remote, datagram_bytes) {
+                            let transmit = farewell.to(datagram.remote, datagram.local);
+                            let _ = self.sockets.own.send(&transmit, &farewell.datagram);
                         }
-                        if member.events.is_empty() {
+                        if member.datagrams.is_empty() {
                             news.push(member.slot);
                         }
-                        member.events.push(event);
+                        member.datagrams.push(datagram);
                         member.datagram_bytes_max = member.datagram_bytes_max.max(datagram_bytes);
                     }
                 }
-                Some(DatagramEvent::NewConnection(incoming))
+                Handled::Incoming(incoming)
                     if state.waiting.len() < WAITING_MAX && self.role.get() == EndpointRole::Accepts =>
                 {
                     state.waiting.push_back(incoming);
                 }
-                Some(DatagramEvent::NewConnection(incoming)) => state.proto.ignore(incoming),
+                Handled::Incoming(incoming) => state.proto.ignore(incoming),
                 // If it is lost, the client asks again.
-                Some(DatagramEvent::Response(transmit)) => _ = self.sockets.own.send(&transmit, response),
-                None => {}
+                Handled::Response(transmit) => _ = self.sockets.own.send(&transmit, response),
+                Handled::Dropped => {}
             }
         });
         self.context.count_received(received_bytes);
@@ -352,8 +356,8 @@ impl QuicEndpoint {
 
     /// Accepts a client, if there is a place.
     fn accept(self: &Rc<Self>, incoming: Incoming, now: Instant) {
-        let client = LogClient::Ip(incoming.remote_address());
-        let is_validated = incoming.remote_address_validated();
+        let client = LogClient::Ip(incoming.remote());
+        let is_validated = incoming.is_validated();
         if !is_validated && incoming.may_retry() && self.unvalidated.get() >= UNVALIDATED_MAX {
             return self.demand_token(incoming);
         }
@@ -369,29 +373,21 @@ impl QuicEndpoint {
             self.connections.turn_away(admission);
             return self.state.borrow_mut().proto.ignore(incoming);
         }
-        let local = incoming.local_ip();
+        let (remote, local) = (incoming.remote(), incoming.local());
         let connected_to = local.or_else(|| Some(self.sockets.own.local_address().ip()));
-        let server = settings.for_client(incoming.remote_address().ip(), connected_to, now);
-        let mut output = Vec::new();
-        let accepted = {
-            let state = &mut *self.state.borrow_mut();
-            state.proto.accept(incoming, now, &mut output, Some(server))
-        };
+        let tls = settings.tls_at(connected_to);
+        let transport = settings.transport(remote.ip(), !self.sockets.own.may_fragment());
+        let accepted = self.state.borrow_mut().proto.accept(incoming, now, &tls, &transport);
         match accepted {
-            Ok((handle, proto)) => {
+            Ok((key, proto)) => {
                 self.busy.notify_one();
                 let slot = self.context.table.borrow_mut().insert(admission.newcomer);
-                self.state.borrow_mut().add(handle, slot);
-                let transport = QuicTransport::new(Rc::clone(self), handle, proto, slot, local, !is_validated);
+                self.state.borrow_mut().add(key, slot);
+                let transport = QuicTransport::new(Rc::clone(self), key, proto, slot, local, !is_validated);
                 let connection = H3WorkerConnection::new(transport, client, slot);
                 self.connections.start_quic(connection, slot, admission);
             }
-            Err(error) => {
-                if let Some(transmit) = error.response {
-                    let _ = self.sockets.own.send(&transmit, &output);
-                }
-                self.connections.turn_away(admission);
-            }
+            Err(_) => self.connections.turn_away(admission),
         }
     }
 
@@ -403,7 +399,7 @@ impl QuicEndpoint {
         let retry = self.state.borrow_mut().proto.retry(incoming, output);
         self.retries.store(false, Ordering::Relaxed);
         // Fails only for a client that has a token, which the caller has excluded.
-        if let Ok(transmit) = retry {
+        if let Some(transmit) = retry {
             let _ = self.sockets.own.send(&transmit, output);
         }
     }
@@ -450,30 +446,30 @@ impl QuicEndpoint {
         }
     }
 
-    /// Takes the packets that have arrived for a connection. Returns the size of the largest datagram so far.
-    pub(super) fn take_events(&self, handle: ConnectionHandle, events: &mut Vec<ConnectionEvent>) -> usize {
+    /// Takes the datagrams that have arrived for a connection. Returns the size of the largest one so far.
+    pub(super) fn take_datagrams(&self, key: ConnectionKey, datagrams: &mut Vec<Datagram>) -> usize {
         let state = &mut *self.state.borrow_mut();
-        let Some(Some(member)) = state.members.get_mut(handle.0) else { return 0 };
-        std::mem::swap(&mut member.events, events);
+        let Some(Some(member)) = state.members.get_mut(key.0) else { return 0 };
+        std::mem::swap(&mut member.datagrams, datagrams);
         member.datagram_bytes_max
     }
 
     /// Frees memory that an idle connection does not need.
-    pub(super) fn shrink(&self, handle: ConnectionHandle) {
-        if let Some(Some(member)) = self.state.borrow_mut().members.get_mut(handle.0) {
-            member.events.shrink_to_fit();
+    pub(super) fn shrink(&self, key: ConnectionKey) {
+        if let Some(Some(member)) = self.state.borrow_mut().members.get_mut(key.0) {
+            member.datagrams.shrink_to_fit();
         }
     }
 
     /// Sends what a connection has to send, as far as the socket accepts it, and sets its timer. Returns the bytes sent,
-    /// and true if more is left for the connection's next turn. `is_closed` is the handle of a connection that this side
+    /// and true if more is left for the connection's next turn. `closed` is the key of a connection that this side
     /// has closed.
     pub(super) fn transmit(
         &self,
         slot: u32,
-        proto: &mut quinn_proto::Connection,
+        proto: &mut Connection,
         timer: &mut TimerEntry,
-        is_closed: Option<ConnectionHandle>,
+        closed: Option<ConnectionKey>,
         now: Instant,
     ) -> (usize, bool) {
         let state = &mut *self.state.borrow_mut();
@@ -488,16 +484,16 @@ impl QuicEndpoint {
                 break true;
             }
             output.clear();
-            let datagram_bytes = usize::from(proto.current_mtu());
+            let datagram_bytes = usize::from(proto.datagram_bytes());
             let Some(transmit) = proto.poll_transmit(now, self.sockets.own.segments_max(datagram_bytes), output) else {
                 break false;
             };
             sends += 1;
-            sent_bytes += transmit.size;
-            if let Some(handle) = is_closed {
-                state.keep_farewell(handle, &transmit, output);
+            sent_bytes += transmit.bytes;
+            if let Some(key) = closed {
+                state.keep_farewell(key, &transmit, output);
             }
-            let datagrams = transmit.segment_size.map_or(1, |bytes| transmit.size.div_ceil(bytes));
+            let datagrams = transmit.segment_bytes.map_or(1, |bytes| transmit.bytes.div_ceil(bytes));
             match self.sockets.own.send(&transmit, output) {
                 Sent::All => self.context.count_quic_send(datagrams, false),
                 Sent::Blocked => {
@@ -505,7 +501,7 @@ impl QuicEndpoint {
                     state.wake();
                 }
                 // A probe for a larger size may exceed what the path carries (RFC 8899).
-                Sent::Failed => self.context.count_quic_send(datagrams, transmit.size <= datagram_bytes),
+                Sent::Failed => self.context.count_quic_send(datagrams, transmit.bytes <= datagram_bytes),
             }
         };
         timer.expire(now);
@@ -517,18 +513,18 @@ impl QuicEndpoint {
         (sent_bytes, has_more)
     }
 
-    /// Passes an event of a connection to the endpoint, and returns the reply.
-    pub(super) fn handle_event(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
+    /// Passes an event of a connection to the endpoint. Returns new IDs, if the connection needs some.
+    pub(super) fn handle_event(&self, key: ConnectionKey, event: EndpointEvent) -> Option<Vec<IssuedId>> {
         let state = &mut *self.state.borrow_mut();
-        if event.is_drained()
-            && let Some(member) = state.members.get_mut(handle.0)
+        if matches!(event, EndpointEvent::Drained)
+            && let Some(member) = state.members.get_mut(key.0)
         {
             *member = None;
             if self.role.get() == EndpointRole::Ends {
                 state.wake();
             }
         }
-        state.proto.handle_event(handle, event)
+        state.proto.handle_event(key, event)
     }
 }
 
@@ -548,7 +544,7 @@ impl Member {
 
 impl Farewell {
     fn to(&self, remote: SocketAddr, local: Option<std::net::IpAddr>) -> Transmit {
-        Transmit { destination: remote, ecn: None, size: self.datagram.len(), segment_size: None, src_ip: local }
+        Transmit { remote, local, ecn: None, bytes: self.datagram.len(), segment_bytes: None }
     }
 }
 
@@ -562,22 +558,22 @@ impl EndpointState {
         };
         if !is_same {
             self.settings = settings.cloned();
-            self.proto.set_server_config(settings.map(|settings| Arc::clone(&settings.server)));
+            self.proto.set_accepts(settings.map(|settings| settings.tls()));
         }
     }
 
-    fn add(&mut self, handle: ConnectionHandle, slot: u32) {
-        if self.members.len() <= handle.0 {
-            self.members.resize_with(handle.0 + 1, || None);
+    fn add(&mut self, key: ConnectionKey, slot: u32) {
+        if self.members.len() <= key.0 {
+            self.members.resize_with(key.0 + 1, || None);
         }
-        self.members[handle.0] = Some(Member { slot, events: Vec::new(), datagram_bytes_max: 0, farewell: None });
+        self.members[key.0] = Some(Member { slot, datagrams: Vec::new(), datagram_bytes_max: 0, farewell: None });
     }
 
     /// Keeps the packet that closes a connection.
-    fn keep_farewell(&mut self, handle: ConnectionHandle, transmit: &Transmit, output: &[u8]) {
-        let Some(Some(member)) = self.members.get_mut(handle.0) else { return };
-        let datagram = &output[..transmit.segment_size.unwrap_or(transmit.size).min(transmit.size)];
-        let (remote, datagram) = (transmit.destination, datagram.to_vec());
+    fn keep_farewell(&mut self, key: ConnectionKey, transmit: &Transmit, output: &[u8]) {
+        let Some(Some(member)) = self.members.get_mut(key.0) else { return };
+        let datagram = &output[..transmit.segment_bytes.unwrap_or(transmit.bytes).min(transmit.bytes)];
+        let (remote, datagram) = (transmit.remote, datagram.to_vec());
         member.farewell = Some(Box::new(Farewell { remote, datagram, repeats_left: FAREWELLS_MAX }));
     }
 

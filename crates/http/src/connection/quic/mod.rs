@@ -1,6 +1,6 @@
 //! QUIC (RFC 9000): UDP sockets of a worker, and the connections on them.
 //!
-//! quinn-proto has the protocol, without input and output. Each worker has sockets and an [`QuicEndpoint`] of its own for each
+//! `tailcoat_quic` has the protocol, without input and output. Each worker has sockets and an [`QuicEndpoint`] of its own for each
 //! address. The endpoint receives many datagrams in one call, and then polls each connection that has news once. A connection
 //! sends all its datagrams in one call, which the kernel or the device splits.
 

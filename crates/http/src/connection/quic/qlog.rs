@@ -1,12 +1,10 @@
 //! Traces of QUIC connections in qlog's form (draft-ietf-quic-qlog-main-schema), for operators who watch a client.
 
-use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use quinn_proto::{QlogConfig, QlogStream};
+use tailcoat_quic::QlogSink;
 
 use crate::config::Network;
 use crate::log::{LineSender, LogTail, line_channel};
@@ -19,6 +17,9 @@ const CONNECTIONS_MAX: usize = 100;
 
 /// Bytes of a record; a longer one is dropped.
 const RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// Byte before each record (RFC 7464, section 2.2).
+const RECORD_SEPARATOR: char = '\u{1e}';
 
 /// Clients whose new connections are traced.
 #[derive(Debug, Default)]
@@ -34,12 +35,6 @@ struct Watch {
     clients: Network,
     lines: LineSender,
     connections_left: usize,
-}
-
-/// Sends records of a trace to an operator, each as a line.
-struct RecordWriter {
-    lines: LineSender,
-    record: Vec<u8>,
 }
 
 impl QlogTraces {
@@ -58,7 +53,7 @@ impl QlogTraces {
     }
 
     /// Begins the trace of a connection, if an operator watches its client.
-    pub(super) fn begin(&self, client: IpAddr, now: Instant) -> Option<QlogStream> {
+    pub(super) fn begin(&self, client: IpAddr) -> Option<QlogSink> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -68,44 +63,21 @@ impl QlogTraces {
         self.count.store(watches.len(), Ordering::Relaxed);
         let watch = watches.iter_mut().find(|watch| watch.clients.has(client))?;
         watch.connections_left -= 1;
-        let mut config = QlogConfig::default();
-        config
-            .writer(Box::new(RecordWriter { lines: watch.lines.clone(), record: Vec::new() }))
-            .title(Some("tailcoat".to_owned()))
-            .description(Some(format!("client {client}")))
-            .start_time(now);
-        config.into_stream()
+        Some(sink(watch.lines.clone()))
     }
 }
 
-impl io::Write for RecordWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
-            match part.strip_suffix(b"\n") {
-                Some(end) => {
-                    self.record.extend_from_slice(end);
-                    let record = std::mem::take(&mut self.record);
-                    if !record.is_empty() && record.len() <= RECORD_BYTES_MAX {
-                        self.lines.send(String::from_utf8_lossy(&record).into_owned());
-                    }
-                }
-                // The end of a record that is too long decides that it is dropped.
-                None if self.record.len() <= RECORD_BYTES_MAX => self.record.extend_from_slice(part),
-                None => {}
-            }
+/// Sink that sends each record of a trace to an operator, as a line.
+fn sink(lines: LineSender) -> QlogSink {
+    Arc::new(move |record: &str| {
+        if record.len() <= RECORD_BYTES_MAX {
+            lines.send(format!("{RECORD_SEPARATOR}{record}"));
         }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
     use crate::log::Tailed;
 
@@ -125,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn records_are_lines_however_they_are_written() {
+    fn records_are_lines() {
         let (lines, tail) = line_channel();
-        let mut writer = RecordWriter { lines, record: Vec::new() };
-        for part in ["\u{1e}{\"a\"", ":1}\n\u{1e}{}", "\n", "half"] {
-            writer.write_all(part.as_bytes()).unwrap();
+        let sink = sink(lines);
+        for record in ["{\"a\":1}", &"x".repeat(RECORD_BYTES_MAX + 1), "{}"] {
+            sink(record);
         }
-        drop(writer);
+        drop(sink);
         assert_eq!(lines_of(tail), ["\u{1e}{\"a\":1}", "\u{1e}{}"]);
     }
 
@@ -139,12 +111,12 @@ mod tests {
     fn only_watched_clients_are_traced() {
         let traces = QlogTraces::default();
         let client = "192.0.2.7".parse().unwrap();
-        assert!(traces.begin(client, Instant::now()).is_none());
+        assert!(traces.begin(client).is_none());
         let tail = traces.watch(network()).unwrap();
-        assert!(traces.begin("198.51.100.1".parse().unwrap(), Instant::now()).is_none());
-        assert!(traces.begin("::ffff:192.0.2.7".parse().unwrap(), Instant::now()).is_some());
+        assert!(traces.begin("198.51.100.1".parse().unwrap()).is_none());
+        assert!(traces.begin("::ffff:192.0.2.7".parse().unwrap()).is_some());
         drop(tail);
-        assert!(traces.begin(client, Instant::now()).is_none(), "the operator has gone");
+        assert!(traces.begin(client).is_none(), "the operator has gone");
     }
 
     #[test]
@@ -155,8 +127,7 @@ mod tests {
         assert!(traces.watch(network).is_none());
         drop(tails);
         let _tail = traces.watch(network).unwrap();
-        let begun =
-            (0..2 * CONNECTIONS_MAX).filter(|_| traces.begin(network.first(), Instant::now()).is_some()).count();
+        let begun = (0..2 * CONNECTIONS_MAX).filter(|_| traces.begin(network.first()).is_some()).count();
         assert_eq!(begun, CONNECTIONS_MAX);
     }
 }

@@ -11,10 +11,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+use tailcoat_quic::{ConnectionId, IdSource};
 
 /// Length of connection IDs: a slot, random bytes and a tag.
 pub(crate) const ID_BYTES: usize = 8;
@@ -53,7 +52,7 @@ pub const SLOTS_MAX: usize = 256;
 /// Random bytes fetched at once.
 const POOL_BYTES: usize = 64 * RANDOM_BYTES;
 
-/// Generator of the connection IDs of one slot.
+/// Source of the connection IDs of one slot.
 #[derive(Debug)]
 pub(crate) struct SlotIds {
     slot: u8,
@@ -65,15 +64,15 @@ pub(crate) struct SlotIds {
 }
 
 impl SlotIds {
-    /// Makes the generator of a slot. While `is_untagged` is true, packets with its IDs go to the process that accepts
+    /// Makes the source of a slot. While `is_untagged` is true, packets with its IDs go to the process that accepts
     /// connections, as those with IDs of clients do. That is for Retry packets, after which any process may continue.
     pub(crate) fn new(slot: u8, tags: TagKey, is_untagged: Arc<AtomicBool>) -> Self {
         Self { slot, tags, is_untagged, pool: [0; POOL_BYTES], used_bytes: POOL_BYTES }
     }
 }
 
-impl ConnectionIdGenerator for SlotIds {
-    fn generate_cid(&mut self) -> ConnectionId {
+impl IdSource for SlotIds {
+    fn next_id(&mut self) -> ConnectionId {
         if self.used_bytes == POOL_BYTES {
             // Without random numbers from the kernel no handshake would have succeeded.
             aws_lc_rs::rand::fill(&mut self.pool).expect("the random source works");
@@ -85,20 +84,17 @@ impl ConnectionIdGenerator for SlotIds {
         self.used_bytes = end;
         let mut id = id(self.slot, self.tags.tag(random), random);
         id[ID_BYTES - 1] ^= u8::from(self.is_untagged.load(Ordering::Relaxed));
-        ConnectionId::new(&id)
+        // Local invariant: IDs of QUIC may have 20 bytes.
+        ConnectionId::new(&id).expect("the ID is short")
     }
 
-    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+    fn is_own(&self, id: &ConnectionId) -> bool {
         // Only the owner of a slot may reset its connections.
-        if id.first() == Some(&self.slot) { Ok(()) } else { Err(InvalidCid) }
+        id.first() == Some(&self.slot)
     }
 
-    fn cid_len(&self) -> usize {
+    fn id_bytes(&self) -> usize {
         ID_BYTES
-    }
-
-    fn cid_lifetime(&self) -> Option<Duration> {
-        None
     }
 }
 
@@ -249,10 +245,10 @@ mod tests {
         let mut ids = SlotIds::new(7, TAGS, Arc::default());
         let mut seen = std::collections::HashSet::new();
         for _ in 0..1_000 {
-            let id = ids.generate_cid();
+            let id = ids.next_id();
             assert!(id[0] == 7 && id.len() == ID_BYTES && seen.insert(id.to_vec()));
             assert_eq!(TAGS.tag([id[1], id[2], id[3], id[4]]).to_be_bytes()[1..], id[5..]);
-            assert!(ids.validate(&id).is_ok() && SlotIds::new(8, TAGS, Arc::default()).validate(&id).is_err());
+            assert!(ids.is_own(&id) && !SlotIds::new(8, TAGS, Arc::default()).is_own(&id));
         }
     }
 
@@ -264,7 +260,7 @@ mod tests {
             for slot in [0_u8, 3, 1, 2] {
                 let client = UdpSocket::bind(local).unwrap();
                 let mut packet = vec![0x40];
-                packet.extend_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).generate_cid());
+                packet.extend_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).next_id());
                 packet.extend_from_slice(&[0; 20]);
                 assert_eq!(slot_of(&sockets, &client, &packet), usize::from(slot), "{address}");
                 // Another ID, and a packet that is too short.
@@ -277,14 +273,14 @@ mod tests {
             for slot in [3_u8, 0, 2, 1] {
                 let client = UdpSocket::bind(local).unwrap();
                 let mut handshake = vec![0xe0, 0, 0, 0, 1, ID_BYTES as u8];
-                handshake.extend_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).generate_cid());
+                handshake.extend_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).next_id());
                 handshake.extend_from_slice(&[0; 20]);
                 assert_eq!(slot_of(&sockets, &client, &handshake), usize::from(slot), "{address}");
                 // Another ID goes to a socket that accepts, whatever its first byte.
-                let untagged = SlotIds::new(slot, TAGS, Arc::new(true.into())).generate_cid();
+                let untagged = SlotIds::new(slot, TAGS, Arc::new(true.into())).next_id();
                 handshake[6..14].copy_from_slice(&untagged);
                 assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
-                handshake[6..14].copy_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).generate_cid());
+                handshake[6..14].copy_from_slice(&SlotIds::new(slot, TAGS, Arc::default()).next_id());
                 handshake[5] = 9;
                 assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
             }

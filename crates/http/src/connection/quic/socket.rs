@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::BytesMut;
-use quinn_proto::{EcnCodepoint, Transmit};
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
+use tailcoat_quic::{Datagram, Ecn, Transmit};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -38,18 +38,6 @@ pub struct QuicSocket {
 pub struct DatagramBuffers {
     bytes: Vec<u8>,
     meta: [RecvMeta; BURSTS],
-}
-
-/// Datagram that was received.
-pub struct ReceivedDatagram {
-    /// Address of the sender.
-    pub remote: SocketAddr,
-    /// Local address that it was sent to.
-    pub local: Option<std::net::IpAddr>,
-    /// ECN mark.
-    pub ecn: Option<EcnCodepoint>,
-    /// Payload. It has an allocation of its own, because a peer can make QUIC keep a small part for long.
-    pub payload: BytesMut,
 }
 
 /// Outcome of a send.
@@ -112,7 +100,7 @@ impl QuicSocket {
     }
 
     /// Receives datagrams once, and calls `on_datagram` with each. Returns false if there were none.
-    pub fn receive(&self, buffers: &mut DatagramBuffers, mut on_datagram: impl FnMut(ReceivedDatagram)) -> bool {
+    pub fn receive(&self, buffers: &mut DatagramBuffers, mut on_datagram: impl FnMut(Datagram)) -> bool {
         let DatagramBuffers { bytes, meta } = buffers;
         let mut parts = bytes.chunks_exact_mut(BURST_BYTES);
         let mut slices: [IoSliceMut<'_>; BURSTS] =
@@ -122,10 +110,11 @@ impl QuicSocket {
         let Ok(count) = self.socket.try_io(Interest::READABLE, receive) else { return false };
         for (burst, meta) in bytes.chunks_exact(BURST_BYTES).zip(&meta[..count]) {
             for payload in burst[..meta.len].chunks(meta.stride.max(1)) {
-                on_datagram(ReceivedDatagram {
+                on_datagram(Datagram {
                     remote: meta.addr,
                     local: meta.dst_ip,
-                    ecn: meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8)),
+                    ecn: meta.ecn.map(received_ecn),
+                    // An allocation for each, because a peer can make QUIC keep a small part for long.
                     payload: BytesMut::from(payload),
                 });
             }
@@ -136,12 +125,12 @@ impl QuicSocket {
     /// Sends datagrams in one call.
     pub fn send(&self, transmit: &Transmit, payload: &[u8]) -> Sent {
         let transmit = quinn_udp::Transmit {
-            destination: transmit.destination,
-            ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
-            contents: &payload[..transmit.size],
-            segment_size: transmit.segment_size,
+            destination: transmit.remote,
+            ecn: transmit.ecn.map(sent_ecn),
+            contents: &payload[..transmit.bytes],
+            segment_size: transmit.segment_bytes,
             // The kernel knows it, unless the socket has the wildcard address.
-            src_ip: transmit.src_ip.filter(|_| self.local.ip().is_unspecified()),
+            src_ip: transmit.local.filter(|_| self.local.ip().is_unspecified()),
         };
         let send = || self.state.try_send((&self.socket).into(), &transmit);
         match self.socket.try_io(Interest::WRITABLE, send) {
@@ -149,6 +138,24 @@ impl QuicSocket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
             Err(_) => Sent::Failed,
         }
+    }
+}
+
+/// Converts the ECN mark of a datagram that was received.
+fn received_ecn(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+/// Converts the ECN mark of a datagram to be sent.
+fn sent_ecn(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
     }
 }
 

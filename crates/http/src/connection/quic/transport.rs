@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
 
-use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, EndpointEvent, Event, VarInt};
+use tailcoat_quic::{Connection, ConnectionKey, Datagram, EndpointEvent, Event};
 
 use super::endpoint::QuicEndpoint;
 use super::timers::TimerEntry;
@@ -21,25 +20,21 @@ const SPARE_BUFFERS_MAX: usize = 512;
 /// Capacity of a buffer that is kept, in bytes. Longer content is not copied to it.
 const SPARE_BYTES_MAX: usize = 8 << 10;
 
-/// Memory that QUIC needs for a STREAM frame in addition to its datagram, in bytes.
-const FRAME_OVERHEAD_BYTES: usize = 128;
-
 /// QUIC connection of an endpoint.
 pub(crate) struct QuicTransport {
     endpoint: Rc<QuicEndpoint>,
-    handle: ConnectionHandle,
+    key: ConnectionKey,
     /// Streams and their flow control.
-    pub proto: quinn_proto::Connection,
+    pub proto: Connection,
     slot: u32,
     local: Option<IpAddr>,
     timer: TimerEntry,
-    events: Vec<ConnectionEvent>,
+    /// Datagrams that have arrived and are not handled.
+    datagrams: Vec<Datagram>,
     /// Size of the largest datagram that has arrived, in bytes.
     datagram_bytes_max: usize,
     /// Bytes that QUIC keeps at most until the client has acknowledged them.
     send_window_bytes: u64,
-    /// Bytes that QUIC has accepted since the client had acknowledged all.
-    pub unacknowledged_bytes: u64,
     /// True if the connection counts among those whose clients' addresses are not validated.
     is_unvalidated: bool,
     /// True if the endpoint has forgotten the connection.
@@ -52,25 +47,24 @@ impl QuicTransport {
     /// Makes the transport of a connection that the endpoint has accepted.
     pub(super) fn new(
         endpoint: Rc<QuicEndpoint>,
-        handle: ConnectionHandle,
-        proto: quinn_proto::Connection,
+        key: ConnectionKey,
+        proto: Connection,
         slot: u32,
         local: Option<IpAddr>,
         is_unvalidated: bool,
     ) -> Self {
         endpoint.unvalidated.set(endpoint.unvalidated.get() + usize::from(is_unvalidated));
-        let (timer, events) = Default::default();
+        let (timer, datagrams) = Default::default();
         Self {
             endpoint,
-            handle,
+            key,
             proto,
             slot,
             local,
             timer,
-            events,
+            datagrams,
             datagram_bytes_max: 0,
             send_window_bytes: SEND_WINDOW_BYTES_MAX,
-            unacknowledged_bytes: 0,
             is_unvalidated,
             is_forgotten: false,
             is_closed: false,
@@ -98,10 +92,10 @@ impl QuicTransport {
 
     /// Handles packets that have arrived, and expired timers. Returns true if there were packets.
     pub(crate) fn receive(&mut self, now: Instant) -> bool {
-        self.datagram_bytes_max = self.endpoint.take_events(self.handle, &mut self.events);
-        let has_packets = !self.events.is_empty();
-        for event in self.events.drain(..) {
-            self.proto.handle_event(event);
+        self.datagram_bytes_max = self.endpoint.take_datagrams(self.key, &mut self.datagrams);
+        let has_packets = !self.datagrams.is_empty();
+        for datagram in self.datagrams.drain(..) {
+            self.proto.handle_datagram(now, datagram);
         }
         if self.proto.poll_timeout().is_some_and(|at| at <= now) {
             self.proto.handle_timeout(now);
@@ -116,29 +110,27 @@ impl QuicTransport {
     /// Limits what QUIC keeps until the client acknowledges it: twice the bytes that may be on their way, and a piece of
     /// content for each of these streams, which QUIC keeps as a whole.
     pub(crate) fn fit_send_window(&mut self, streams: usize, piece_bytes: usize) {
-        let congestion_bytes = self.proto.congestion_state().window();
+        let congestion_bytes = self.proto.congestion_window();
         let pieces_bytes = (streams as u64 + 1).saturating_mul(piece_bytes as u64);
         let bytes = congestion_bytes.saturating_mul(2).saturating_add(pieces_bytes).min(SEND_WINDOW_BYTES_MAX);
         if bytes != self.send_window_bytes {
             self.send_window_bytes = bytes;
-            self.proto.set_send_window(bytes);
+            self.proto.streams().set_send_window(bytes);
         }
     }
 
-    /// Bytes that QUIC keeps at most until the client has acknowledged them.
-    pub(crate) fn send_window_bytes(&self) -> u64 {
-        self.send_window_bytes
-    }
-
-    /// Memory that a STREAM frame can take until it is read, in bytes: its datagram, and its place in a queue.
-    pub(crate) fn frame_bytes_max(&self) -> usize {
-        self.datagram_bytes_max + FRAME_OVERHEAD_BYTES
+    /// Memory that data of streams takes at most, in bytes: output that the client has not acknowledged, and input that was not
+    /// read. A piece of input may keep its datagram.
+    pub(crate) fn held_bytes(&mut self) -> usize {
+        let streams = self.proto.streams();
+        streams.unread_memory(self.datagram_bytes_max) + streams.unacked_bytes() as usize
     }
 
     /// Frees memory that an idle connection does not need.
     pub(crate) fn shrink(&mut self) {
-        self.events = Vec::new();
-        self.endpoint.shrink(self.handle);
+        self.datagrams = Vec::new();
+        self.proto.shrink();
+        self.endpoint.shrink(self.key);
     }
 
     /// Takes an empty buffer for the output of a stream.
@@ -157,13 +149,13 @@ impl QuicTransport {
 
     /// Next event of the connection or its streams.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        self.proto.poll()
+        self.proto.poll_event()
     }
 
     /// Sends as much as may be sent now. Returns the number of bytes. The connection is woken if more is left.
     pub(crate) fn transmit(&mut self, now: Instant, waker: &Waker) -> usize {
         self.pass_events();
-        let is_closed = self.is_closed.then_some(self.handle);
+        let is_closed = self.is_closed.then_some(self.key);
         let (sent_bytes, has_more) =
             self.endpoint.transmit(self.slot, &mut self.proto, &mut self.timer, is_closed, now);
         self.endpoint.context.count_sent(sent_bytes as u64);
@@ -176,9 +168,8 @@ impl QuicTransport {
 
     /// Closes the connection with an error of the application (RFC 9114, section 8).
     pub(crate) fn close(&mut self, code: u64, reason: &'static str, now: Instant) {
-        let code = VarInt::from_u64(code).unwrap_or_default();
         self.is_closed = !self.proto.is_closed();
-        self.proto.close(now, code, Bytes::from_static(reason.as_bytes()));
+        self.proto.close(now, code, reason.as_bytes());
     }
 
     /// True if the connection has ended, and the packets that may still arrive have been waited for.
@@ -186,12 +177,12 @@ impl QuicTransport {
         self.is_forgotten || self.proto.is_drained()
     }
 
-    /// Passes events to the endpoint, and its replies back.
+    /// Passes events to the endpoint, and the IDs that it makes back.
     fn pass_events(&mut self) {
-        while let Some(event) = self.proto.poll_endpoint_events() {
-            self.is_forgotten |= event.is_drained();
-            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
-                self.proto.handle_event(answer);
+        while let Some(event) = self.proto.poll_endpoint_event() {
+            self.is_forgotten |= matches!(event, EndpointEvent::Drained);
+            if let Some(ids) = self.endpoint.handle_event(self.key, event) {
+                self.proto.handle_ids(ids);
             }
         }
     }
@@ -206,7 +197,7 @@ impl Drop for QuicTransport {
     fn drop(&mut self) {
         self.on_validated();
         if !self.is_forgotten {
-            let _ = self.endpoint.handle_event(self.handle, EndpointEvent::drained());
+            let _ = self.endpoint.handle_event(self.key, EndpointEvent::Drained);
         }
     }
 }
