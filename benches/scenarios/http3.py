@@ -1,6 +1,5 @@
 """HTTP/3: many streams a connection, one, larger files, beside our own HTTP/2; and a request per connection, with a full handshake,
-a resumed one, and early data. tailor shares a QUIC library with Tailcoat; its tests compare its counts with those of a server of
-aioquic."""
+a resumed one, and early data. The tests of tailor compare its counts with those of a server of aioquic."""
 
 import dataclasses
 
