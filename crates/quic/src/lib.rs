@@ -3,8 +3,6 @@
 //! An [`Endpoint`] finds the connection of each datagram, and makes connections of new clients. A [`Connection`] takes datagrams and
 //! the time, and gives datagrams, events and its next timer. The caller has the sockets and the clock.
 
-#![allow(dead_code, unused_imports)] // until all rooms are joined
-
 mod codec;
 mod congestion;
 mod connection;
@@ -26,8 +24,8 @@ mod tls;
 pub use congestion::CongestionControl;
 pub use connection::{Connection, Event, LostReason};
 pub use endpoint::{
-    ConnectionKey, Datagram, Ecn, Endpoint, EndpointConfig, EndpointEvent, Handled, Incoming, IssuedId, Refused, Transmit,
-    TransportSettings,
+    ConnectionKey, Datagram, Ecn, Endpoint, EndpointConfig, EndpointEvent, Handled, Incoming, IssuedId, Refused,
+    Transmit, TransportSettings,
 };
 pub use error::TransportError;
 pub use id::{ConnectionId, Dir, IdSource, ResetToken, StreamId};

@@ -157,8 +157,11 @@ impl PeerParameters {
                 self.initial_source_connection_id = Some(ConnectionId::new(value).ok_or("invalid value of")?);
             }
             key::GREASE_QUIC_BIT => self.grease_quic_bit = flag(value)?,
-            // Those of servers remain.
-            _ => return Err("client must not send"),
+            key::ORIGINAL_DESTINATION_CONNECTION_ID
+            | key::STATELESS_RESET_TOKEN
+            | key::PREFERRED_ADDRESS
+            | key::RETRY_SOURCE_CONNECTION_ID => return Err("client must not send"),
+            _ => {}
         }
         Ok(())
     }

@@ -12,11 +12,6 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Set without integers; allocates nothing.
-    pub(crate) const fn new() -> Self {
-        Self { ranges: Vec::new() }
-    }
-
     /// Adds the integers of a range. Returns true if at least one of them is new.
     #[inline]
     pub(crate) fn insert(&mut self, range: Range<u64>) -> bool {
@@ -57,15 +52,6 @@ impl RangeSet {
     /// True if the integer is in the set.
     pub(crate) fn contains(&self, value: u64) -> bool {
         self.ranges.get(self.first_after(value)).is_some_and(|range| range.start <= value)
-    }
-
-    /// True if all integers of the range are in the set.
-    pub(crate) fn covers(&self, range: Range<u64>) -> bool {
-        range.is_empty()
-            || self
-                .ranges
-                .get(self.first_after(range.start))
-                .is_some_and(|old| old.start <= range.start && range.end <= old.end)
     }
 
     /// Removes the integers of a range.
@@ -152,11 +138,6 @@ impl RangeSet {
         gaps.filter(|gap| !gap.is_empty())
     }
 
-    /// Removes all integers. The allocation stays.
-    pub(crate) fn clear(&mut self) {
-        self.ranges.clear();
-    }
-
     /// Frees memory that the set does not use.
     pub(crate) fn shrink(&mut self) {
         self.ranges.shrink_to_fit();
@@ -181,7 +162,7 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_become_one() {
-        let mut set = RangeSet::new();
+        let mut set = RangeSet::default();
         assert!(set.insert(0..2) && set.insert(4..6) && set.insert(8..9));
         assert_eq!(set.len(), 3);
         assert!(set.insert(2..4));
@@ -198,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_largest_integers_fit() {
-        let mut set = RangeSet::new();
+        let mut set = RangeSet::default();
         assert!(set.insert(u64::MAX - 1..u64::MAX) && set.insert(0..1));
         assert!(set.contains(u64::MAX - 1) && !set.contains(u64::MAX));
         set.remove_below(u64::MAX);
@@ -229,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_set_equals_its_model(steps in prop::collection::vec(steps(), 0..60), probe in ranges()) {
-            let (mut set, mut model) = (RangeSet::new(), BTreeSet::new());
+            let (mut set, mut model) = (RangeSet::default(), BTreeSet::new());
             for step in steps {
                 match step {
                     Step::Insert(range) => {
@@ -257,7 +238,6 @@ mod tests {
                 prop_assert!(set.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
             prop_assert!((0..80).all(|value| set.contains(value) == model.contains(&value)));
-            prop_assert_eq!(set.covers(probe.clone()), probe.clone().all(|value| model.contains(&value)));
             let missing = probe.clone().filter(|value| !model.contains(value));
             prop_assert!(set.gaps(probe.clone()).flatten().eq(missing));
             let gaps: Vec<_> = set.gaps(probe).collect();

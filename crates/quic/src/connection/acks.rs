@@ -9,7 +9,7 @@ use crate::error::TransportError;
 use crate::frame::AckFrame;
 use crate::packet::Space;
 use crate::qlog::QlogMetrics;
-use crate::recovery::GRANULARITY;
+use crate::rtt::GRANULARITY;
 use crate::streams::{SentFrame, Streams};
 
 use super::crypto::CryptoStream;

@@ -99,9 +99,9 @@ impl Path {
         let mut path = Self::new(now, remote, local, settings, peer_datagram_bytes);
         path.number = self.number.wrapping_add(1);
         if remote.ip() == self.remote.ip() {
-            path.rtt = self.rtt.clone();
+            path.rtt = self.rtt;
             path.congestion = self.congestion.clone();
-            path.mtu = self.mtu.clone();
+            path.mtu = self.mtu;
         }
         path
     }

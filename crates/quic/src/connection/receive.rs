@@ -13,13 +13,6 @@ use crate::frame::{Frame, FrameReader};
 use crate::id::ResetToken;
 use crate::packet::{PacketHeader, PacketKind, Space, expand_number, read_header, unprotect};
 
-/// Bits of the first byte that must be zero (RFC 9000, sections 17.2 and 17.3.1).
-const RESERVED_LONG: u8 = 0x0c;
-const RESERVED_SHORT: u8 = 0x18;
-
-/// Bit of the first byte that tells the keys of a short packet.
-const KEY_PHASE: u8 = 0x04;
-
 /// ACK frames in a packet. One tells all, and each costs a look at all packets that it names.
 const ACKS_MAX: u32 = 4;
 
@@ -98,12 +91,7 @@ impl Connection {
         header: &PacketHeader,
         datagram_bytes: usize,
     ) -> Result<(), TransportError> {
-        let space = match header.kind {
-            PacketKind::Initial => Space::Initial,
-            PacketKind::Handshake => Space::Handshake,
-            PacketKind::ZeroRtt | PacketKind::OneRtt => Space::Data,
-            PacketKind::Retry | PacketKind::VersionNegotiation => return Ok(()),
-        };
+        let Some(space) = header.kind.space() else { return Ok(()) };
         if let Some(handshake) = &mut self.handshake
             && handshake.awaits_keys(header.kind)
         {
@@ -158,7 +146,7 @@ impl Connection {
             let until = now + self.probe_timeout() * KEEP_TIMEOUTS;
             let next_number = self.data.sent.next_number();
             let Some(keys) = &mut self.keys else { return Ok(None) };
-            let phase = unprotected.first & KEY_PHASE != 0;
+            let phase = unprotected.key_phase();
             match keys.decrypt(number, phase, head, payload) {
                 Decrypted::Plain(bytes) => {
                     keys.on_received(number, phase);
@@ -185,8 +173,7 @@ impl Connection {
             let Ok(plain) = key.decrypt_in_place(number, head, payload) else { return Ok(None) };
             plain.len()
         };
-        let reserved = if is_short { RESERVED_SHORT } else { RESERVED_LONG };
-        if unprotected.first & reserved != 0 {
+        if unprotected.has_reserved_bits() {
             return Err(TransportError::protocol_violation("reserved bits are set"));
         }
         if self.select(space).is_none_or(|packets| packets.received.is_duplicate(number)) {

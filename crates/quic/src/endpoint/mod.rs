@@ -275,7 +275,6 @@ impl Endpoint {
             original_dcid: state.original_dcid.unwrap_or(state.dcid),
             // The client sends to the ID that the Retry packet has named.
             retry_scid: state.original_dcid.map(|_| state.dcid),
-            first_dcid: state.dcid,
             own_id,
             initial_keys: state.keys,
             datagrams,

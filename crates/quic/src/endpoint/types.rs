@@ -166,8 +166,6 @@ pub(crate) struct ConnectionParts<'a> {
     pub(crate) original_dcid: ConnectionId,
     /// Source ID of the Retry packet that the client has answered, for `retry_source_connection_id`.
     pub(crate) retry_scid: Option<ConnectionId>,
-    /// Destination ID of the Initial packet, from which `initial_keys` are derived.
-    pub(crate) first_dcid: ConnectionId,
     /// First ID of the connection, with the sequence number 0.
     pub(crate) own_id: IssuedId,
     /// Keys of Initial packets.

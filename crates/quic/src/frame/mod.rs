@@ -15,10 +15,9 @@ use crate::packet::PacketKind;
 pub(crate) use ack::{AckFrame, EcnCounts, write_ack};
 pub(crate) use read::FrameReader;
 pub(crate) use write::{
-    stream_header_bytes, write_close, write_crypto, write_data_blocked, write_handshake_done, write_max_data,
-    write_max_stream_data, write_max_streams, write_new_connection_id, write_new_token, write_path_challenge,
-    write_path_response, write_ping, write_reset_stream, write_retire_connection_id, write_stop_sending,
-    write_stream_data_blocked, write_stream_header, write_streams_blocked,
+    stream_header_bytes, write_close, write_crypto, write_handshake_done, write_max_data, write_max_stream_data,
+    write_max_streams, write_new_connection_id, write_new_token, write_path_challenge, write_path_response, write_ping,
+    write_reset_stream, write_retire_connection_id, write_stop_sending, write_stream_header,
 };
 
 /// Largest number of streams of a kind (RFC 9000, section 4.6), because their IDs are integers of variable length.

@@ -59,12 +59,12 @@ fn samples() -> Vec<(Frame<'static>, Vec<u8>)> {
             bytes(|out| write_max_streams(out, Dir::Bi, STREAMS_MAX)),
         ),
         (Frame::MaxStreams { dir: Dir::Uni, count: 0 }, bytes(|out| write_max_streams(out, Dir::Uni, 0))),
-        (Frame::DataBlocked, bytes(|out| write_data_blocked(out, 9))),
-        (Frame::StreamDataBlocked { id: ID }, bytes(|out| write_stream_data_blocked(out, ID, 10))),
-        (Frame::StreamsBlocked { dir: Dir::Bi, count: 1 }, bytes(|out| write_streams_blocked(out, Dir::Bi, 1))),
+        (Frame::DataBlocked, bytes(|out| out.extend([0x14, 9]))),
+        (Frame::StreamDataBlocked { id: ID }, bytes(|out| out.extend([0x15, 0x52, 0x34, 10]))),
+        (Frame::StreamsBlocked { dir: Dir::Bi, count: 1 }, bytes(|out| out.extend([0x16, 1]))),
         (
             Frame::StreamsBlocked { dir: Dir::Uni, count: STREAMS_MAX },
-            bytes(|out| write_streams_blocked(out, Dir::Uni, STREAMS_MAX)),
+            bytes(|out| out.extend([&[0x17][..], &(STREAMS_MAX | 3 << 62).to_be_bytes()].concat())),
         ),
         (
             Frame::NewConnectionId { sequence: 4, retire_prior_to: 4, id: connection_id, token },

@@ -79,21 +79,6 @@ pub(crate) fn write_max_streams(out: &mut Vec<u8>, dir: Dir, count: u64) {
     write_integers(out, kind::MAX_STREAMS_BIDI | dir as u8, [count]);
 }
 
-/// Writes DATA_BLOCKED. `limit` is the number of bytes at which the connection is blocked.
-pub(crate) fn write_data_blocked(out: &mut Vec<u8>, limit: u64) {
-    write_integers(out, kind::DATA_BLOCKED, [limit]);
-}
-
-/// Writes STREAM_DATA_BLOCKED. `limit` is the number of bytes at which the stream is blocked.
-pub(crate) fn write_stream_data_blocked(out: &mut Vec<u8>, id: StreamId, limit: u64) {
-    write_integers(out, kind::STREAM_DATA_BLOCKED, [id.0, limit]);
-}
-
-/// Writes STREAMS_BLOCKED. `limit` is the number of streams that may be open.
-pub(crate) fn write_streams_blocked(out: &mut Vec<u8>, dir: Dir, limit: u64) {
-    write_integers(out, kind::STREAMS_BLOCKED_BIDI | dir as u8, [limit]);
-}
-
 /// Writes NEW_CONNECTION_ID.
 pub(crate) fn write_new_connection_id(
     out: &mut Vec<u8>,

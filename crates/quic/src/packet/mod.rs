@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::codec::Reader;
 use crate::id::ConnectionId;
 
-pub(crate) use number::{PacketNumber, expand_number, number_bytes, unprotect};
+pub(crate) use number::{expand_number, unprotect};
 pub(crate) use write::{PacketWriter, write_retry, write_version_negotiation};
 
 /// Version 1 of QUIC (RFC 9000, section 15).

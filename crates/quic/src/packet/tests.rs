@@ -4,6 +4,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_CH
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Keys, Version};
 
+use super::number::{PacketNumber, number_bytes};
 use super::*;
 use crate::error::TransportError;
 

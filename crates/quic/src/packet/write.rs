@@ -171,7 +171,7 @@ pub(crate) fn write_version_negotiation(out: &mut Vec<u8>, destination: &[u8], s
     out.push(LONG_BIT | FIXED_BIT | random);
     write_long_ids(out, 0, destination, source);
     // Clients must ignore versions like 0x?a?a?a?a, so that new versions stay possible.
-    let reserved = 0x0a0a_0a0a | u32::from(random & 0xf0) * 0x0101_0101;
+    let reserved = 0x0a0a_0a0a | (u32::from(random & 0xf0) * 0x0101_0101);
     let versions = if random & 1 == 0 { [VERSION_1, reserved] } else { [reserved, VERSION_1] };
     for version in versions {
         out.extend_from_slice(&version.to_be_bytes());

@@ -4,15 +4,9 @@ mod received;
 mod sent;
 
 pub(crate) use received::ReceivedPackets;
-pub(crate) use sent::{AckedPacket, LossOutcome, SentInfo, SentPackets};
-
-use std::time::Duration;
-
+pub(crate) use sent::{SentInfo, SentPackets};
 /// Packets after a missing one that show its loss (RFC 9002, section 6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
 /// Largest such number on a path that reorders packets. Later losses are found by time.
 const REORDER_PACKETS_MAX: u32 = 256;
-
-/// Smallest difference of times that the recovery tells apart (RFC 9002, section 6.1.2).
-pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);

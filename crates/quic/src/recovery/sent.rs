@@ -140,11 +140,6 @@ impl SentPackets {
         self.packets.len()
     }
 
-    /// True if nothing is kept.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
     /// Frees memory that is not used.
     pub(crate) fn shrink(&mut self) {
         self.forget_front(None);
@@ -350,11 +345,6 @@ impl SentPackets {
         packets.map(|packet| u64::from(packet.bytes)).sum()
     }
 
-    /// Bytes of memory in use.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.packets.capacity() * size_of::<SentPacket>() + self.frames.capacity() * size_of::<SentFrame>()
-    }
-
     fn sent_at(&self, packet: &SentPacket) -> Instant {
         self.base + Duration::from_micros(packet.sent_us)
     }
@@ -424,7 +414,7 @@ mod tests {
         assert_eq!(ack(&mut sent, 0..=4).unwrap().iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 4]);
         assert!(!sent.has_ack_eliciting());
         sent.forget_settled(start, Duration::ZERO);
-        assert!(sent.is_empty() && sent.frames.is_empty());
+        assert!(sent.packets.is_empty() && sent.frames.is_empty());
         assert_eq!((sent.next_number(), ack(&mut sent, 0..=4).unwrap().len()), (5, 0));
         assert!(ack(&mut sent, 0..=5).is_err(), "a packet that was not sent");
     }
@@ -449,10 +439,10 @@ mod tests {
         sent.on_ack_range(1..=1, &mut |packet, _| late.push(packet.was_lost)).unwrap();
         assert_eq!(late, [true]);
         sent.forget_settled(at(110), Duration::from_millis(100));
-        assert!(!sent.is_empty());
+        assert!(!sent.packets.is_empty());
         ack(&mut sent, 5..=5).unwrap();
         sent.forget_settled(at(1_000), Duration::from_millis(100));
-        assert!(sent.is_empty() && sent.lost == 0);
+        assert!(sent.packets.is_empty() && sent.lost == 0);
     }
 
     #[test]
@@ -483,7 +473,7 @@ mod tests {
         ack(&mut sent, 2..=2).unwrap();
         ack(&mut sent, 0..=0).unwrap();
         sent.forget_settled(start, Duration::ZERO);
-        assert!(sent.is_empty());
+        assert!(sent.packets.is_empty());
     }
 
     #[test]

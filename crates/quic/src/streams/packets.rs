@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::frame::{write_max_data, write_max_stream_data, write_max_streams, write_reset_stream, write_stop_sending};
-use crate::id::{Dir, StreamId};
+use crate::id::Dir;
 
 use super::control::Control;
 use super::{SentFrame, Streams};
@@ -154,7 +154,7 @@ impl Streams {
 
     /// True if the stream is open in any direction.
     #[cfg(test)]
-    pub(super) fn is_open(&mut self, id: StreamId) -> bool {
+    pub(super) fn is_open(&mut self, id: crate::id::StreamId) -> bool {
         self.tables.send(id).is_some() || self.tables.receive(id).is_some()
     }
 }

@@ -1,5 +1,7 @@
 //! Transfers: complete, exact, and with a bound on time and packets.
 
+use std::time::Duration;
+
 use quinn_proto::{TransportConfig, VarInt};
 use tailcoat_quic::CongestionControl;
 
@@ -57,7 +59,7 @@ fn transfer(seed: u64, bytes: usize, is_upload: bool, loss: u64, congestion: Con
     let mut world = World::with(seed, settings, fast());
     world.network.set(|link| {
         (link.loss, link.rate) = (loss, Some(10 << 20));
-        link.jitter = if loss > 0 { MS / 4 } else { 0 * MS };
+        link.jitter = if loss > 0 { MS / 4 } else { Duration::ZERO };
     });
     world.connect();
     match is_upload {
