@@ -228,6 +228,9 @@ impl Connection {
         path.repeat_challenge();
         self.lost_packets = count;
         let is_persistent = path.rtt.is_sampled() && outcome.lost_period > persistent;
+        if is_persistent {
+            path.rtt.on_persistent_congestion();
+        }
         path.congestion.on_congestion(now, newest_sent_at, is_persistent, outcome.lost_bytes);
         if path.mtu.is_black_hole(now) {
             path.congestion.set_datagram_bytes(path.mtu.current());
