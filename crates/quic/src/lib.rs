@@ -20,15 +20,14 @@ mod recovery;
 mod rtt;
 mod streams;
 mod tls;
+mod types;
 
 pub use congestion::CongestionControl;
 pub use connection::{Connection, Event, LostReason};
-pub use endpoint::{
-    ConnectionKey, Datagram, Ecn, Endpoint, EndpointConfig, EndpointEvent, Handled, Incoming, IssuedId, Refused,
-    Transmit, TransportSettings,
-};
+pub use endpoint::{Endpoint, Handled, Incoming, Refused};
 pub use error::TransportError;
 pub use id::{ConnectionId, Dir, IdSource, ResetToken, StreamId};
 pub use qlog::QlogSink;
 pub use streams::{ReadEnd, StreamEvent, StreamLimits, Streams, WriteEnd};
 pub use tls::{TlsServer, TlsSession};
+pub use types::{ConnectionKey, Datagram, Ecn, EndpointConfig, EndpointEvent, IssuedId, Transmit, TransportSettings};

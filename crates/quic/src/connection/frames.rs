@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::receive::Arrival;
 use super::{Connection, Event, LostReason};
-use crate::endpoint::EndpointEvent;
 use crate::error::TransportError;
 use crate::frame::Frame;
+use crate::types::EndpointEvent;
 
 impl Connection {
     /// Handles a frame. `payload` is what its data refers to.

@@ -9,12 +9,12 @@ use super::keys::DataKeys;
 use super::space::PacketSpace;
 use super::{Connection, Event};
 use crate::codec::VARINT_MAX;
-use crate::endpoint::{ConnectionParts, Datagram};
 use crate::error::TransportError;
 use crate::id::ConnectionId;
 use crate::packet::{PacketKind, Space};
 use crate::parameters::{OwnParameters, PeerParameters};
 use crate::tls::TlsSession;
+use crate::types::{ConnectionParts, Datagram};
 
 /// Packets that wait for their keys, because earlier ones are late: in number and in bytes.
 const WAITING_MAX: usize = 10;
@@ -248,7 +248,7 @@ impl Connection {
     /// Requests IDs that the peer may use after it has moved.
     pub(super) fn request_ids(&mut self) {
         if let Some(count) = self.local_ids.request() {
-            self.endpoint_events.push_back(crate::endpoint::EndpointEvent::NeedIds(count));
+            self.endpoint_events.push_back(crate::types::EndpointEvent::NeedIds(count));
         }
     }
 }

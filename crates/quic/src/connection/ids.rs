@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::endpoint::IssuedId;
 use crate::error::TransportError;
 use crate::id::{ConnectionId, ResetToken};
+use crate::types::IssuedId;
 
 /// IDs of the peer that are kept at a time: one in use, and spare ones for migrations.
 pub(super) const REMOTE_IDS_MAX: usize = 4;

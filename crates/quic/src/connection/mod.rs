@@ -27,12 +27,12 @@ use self::keys::DataKeys;
 use self::migration::PathResponse;
 use self::path::Path;
 use self::space::PacketSpace;
-use crate::endpoint::{ConnectionParts, Datagram, EndpointEvent, IssuedId, TransportSettings};
 use crate::error::TransportError;
 use crate::parameters::PeerParameters;
 use crate::qlog::QlogTrace;
 use crate::streams::{StreamEvent, Streams};
 use crate::tls::TlsSession;
+use crate::types::{ConnectionParts, Datagram, EndpointEvent, IssuedId, TransportSettings};
 
 /// QUIC connection of a server.
 pub struct Connection {

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use crate::congestion::Congestion;
-use crate::endpoint::{Ecn, TransportSettings};
 use crate::frame::EcnCounts;
 use crate::mtu::MtuDiscovery;
 use crate::pacer::Pacer;
 use crate::rtt::Rtt;
+use crate::types::{Ecn, TransportSettings};
 
 /// Bytes that may be sent for each byte that an address has sent, before it is validated (RFC 9000, section 8.1).
 const AMPLIFICATION_MAX: u64 = 3;

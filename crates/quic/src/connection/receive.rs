@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::keys::Decrypted;
 use super::{Connection, LostReason, State};
-use crate::endpoint::{Datagram, Ecn};
 use crate::error::TransportError;
 use crate::frame::{Frame, FrameReader};
 use crate::id::ResetToken;
 use crate::packet::{PacketHeader, PacketKind, Space, expand_number, read_header, unprotect};
+use crate::types::{Datagram, Ecn};
 
 /// ACK frames in a packet. One tells all, and each costs a look at all packets that it names.
 const ACKS_MAX: u32 = 4;

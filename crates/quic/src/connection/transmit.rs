@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use super::path::DATAGRAM_BYTES_MIN;
 use super::{Connection, State};
-use crate::endpoint::{Ecn, Transmit};
 use crate::error::TransportError;
 use crate::frame::{
     write_ack, write_close, write_handshake_done, write_new_connection_id, write_new_token, write_path_challenge,
@@ -13,6 +12,7 @@ use crate::frame::{
 use crate::packet::{PacketKind, PacketWriter, Space, TAG_BYTES};
 use crate::recovery::{ReceivedPackets, SentInfo, SentPackets};
 use crate::streams::SentFrame;
+use crate::types::{Ecn, Transmit};
 
 /// Room below which no further packet is begun in a datagram, in bytes.
 const PACKET_BYTES_MIN: usize = 128;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::BytesMut;
 use rustls::quic::Keys;
 
-use super::types::Datagram;
 use crate::id::ConnectionId;
+use crate::types::Datagram;
 
 /// Bytes that are counted for each further datagram, in addition to its payload. Otherwise many small ones would take much
 /// more memory than their payloads.

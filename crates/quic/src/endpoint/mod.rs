@@ -9,7 +9,6 @@ mod routes;
 #[cfg(test)]
 mod tests;
 mod token;
-mod types;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,10 +30,11 @@ use crate::packet::{
     write_version_negotiation,
 };
 use crate::tls::TlsServer;
+use crate::types::{
+    ConnectionKey, ConnectionParts, Datagram, EndpointConfig, EndpointEvent, IssuedId, Transmit, TransportSettings,
+};
 
 pub use incoming::Incoming;
-pub(crate) use types::ConnectionParts;
-pub use types::{ConnectionKey, Datagram, Ecn, EndpointConfig, EndpointEvent, IssuedId, Transmit, TransportSettings};
 
 /// Smallest datagram with an Initial packet (RFC 9000, section 14.1).
 const INITIAL_DATAGRAM_BYTES_MIN: usize = 1_200;

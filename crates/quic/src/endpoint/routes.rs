@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
 use super::reset::TOKEN_BYTES;
-use super::types::ConnectionKey;
 use crate::id::{ConnectionId, ResetToken};
+use crate::types::ConnectionKey;
 
 /// Free places of a table that are kept when it shrinks, as a factor of the used ones.
 const SPARE_FACTOR: usize = 2;

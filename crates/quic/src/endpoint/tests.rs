@@ -16,6 +16,7 @@ use crate::frame::{Frame, FrameReader};
 use crate::id::ResetToken;
 use crate::streams::StreamLimits;
 use crate::tls::TlsSession;
+use crate::types::Ecn;
 
 /// IDs of 8 bytes that begin with 7.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::endpoint::Ecn;
 use crate::frame::EcnCounts;
 use crate::ranges::RangeSet;
+use crate::types::Ecn;
 
 /// Ranges of packet numbers that are kept. More would only come from a peer that leaves gaps on purpose.
 const RANGES_MAX: usize = 32;
