@@ -9,6 +9,8 @@ mod connection;
 mod endpoint;
 mod error;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod id;
 mod mtu;
 mod pacer;
