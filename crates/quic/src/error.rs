@@ -31,7 +31,7 @@ codes! {
     NO_ERROR = 0x0, no_error;
     /// The server cannot go on.
     INTERNAL_ERROR = 0x1, internal;
-    /// The server refuses a new connection.
+    /// The server rejects a new connection.
     CONNECTION_REFUSED = 0x2, connection_refused;
     /// The peer has sent more than permitted.
     FLOW_CONTROL_ERROR = 0x3, flow_control;

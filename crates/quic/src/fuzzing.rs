@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::error::TransportError;
-use crate::frame::{Frame, FrameReader};
-use crate::id::{ID_BYTES_MAX, StreamId};
+use crate::frame::{FrameReader, QuicFrame};
+use crate::id::{ID_BYTES_MAX, QuicStreamId};
 use crate::packet::{PacketKind, read_header};
 use crate::parameters::PeerParameters;
 use crate::recovery::{SentInfo, SentPackets};
@@ -35,7 +35,7 @@ pub fn read_packets(input: &[u8]) {
         let Ok(frame) = frame else { break };
         let kinds = [PacketKind::Initial, PacketKind::ZeroRtt, PacketKind::Handshake, PacketKind::OneRtt];
         assert!(frame.kind() <= 0x1e && kinds.into_iter().any(|kind| frame.is_allowed(kind)));
-        if let Frame::Ack(ack) = &frame {
+        if let QuicFrame::Ack(ack) = &frame {
             let mut above = None;
             for range in ack.ranges() {
                 assert!(!range.is_empty() && *range.end() <= ack.largest);
@@ -83,7 +83,7 @@ struct Model {
 impl Model {
     /// Handles frames of the client, or lets the application do something with a stream.
     fn act(&mut self, command: u8, argument: &[u8]) -> Result<(), TransportError> {
-        let id = StreamId(u64::from(command >> 4));
+        let id = QuicStreamId(u64::from(command >> 4));
         let count = argument.first().copied().unwrap_or_default();
         match command & 15 {
             0..=3 => return self.handle_frames(&Bytes::copy_from_slice(argument)),
@@ -109,16 +109,16 @@ impl Model {
         for frame in FrameReader::new(payload) {
             let streams = &mut self.streams;
             match frame? {
-                Frame::Stream { id, offset, data, is_fin } => {
+                QuicFrame::Stream { id, offset, data, is_fin } => {
                     streams.on_stream(id, offset, payload.slice_ref(data), is_fin)?;
                 }
-                Frame::ResetStream { id, code, final_bytes } => streams.on_reset_stream(id, code, final_bytes)?,
-                Frame::StopSending { id, code } => streams.on_stop_sending(id, code)?,
-                Frame::MaxData(bytes) => streams.on_max_data(bytes),
-                Frame::MaxStreamData { id, bytes } => streams.on_max_stream_data(id, bytes)?,
-                Frame::MaxStreams { dir, count } => streams.on_max_streams(dir, count),
-                Frame::StreamDataBlocked { id } => streams.on_stream_data_blocked(id)?,
-                Frame::Ack(ack) => {
+                QuicFrame::ResetStream { id, code, final_bytes } => streams.on_reset_stream(id, code, final_bytes)?,
+                QuicFrame::StopSending { id, code } => streams.on_stop_sending(id, code)?,
+                QuicFrame::MaxData(bytes) => streams.on_max_data(bytes),
+                QuicFrame::MaxStreamData { id, bytes } => streams.on_max_stream_data(id, bytes)?,
+                QuicFrame::MaxStreams { dir, count } => streams.on_max_streams(dir, count),
+                QuicFrame::StreamDataBlocked { id } => streams.on_stream_data_blocked(id)?,
+                QuicFrame::Ack(ack) => {
                     for range in ack.ranges() {
                         self.sent.on_ack_range(range, &mut |_, frames| {
                             frames.for_each(|frame| self.streams.on_acked(&frame));

@@ -33,7 +33,7 @@ pub trait IdSource {
 
 /// Stream of a connection (RFC 9000, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u64);
+pub struct QuicStreamId(pub u64);
 
 /// Directions of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ impl fmt::Debug for ResetToken {
     }
 }
 
-impl StreamId {
+impl QuicStreamId {
     /// Makes the ID of a stream: the stream of this number, from 0 on, among those of its kind.
     pub const fn of(number: u64, dir: Dir, is_by_server: bool) -> Self {
         Self(number << 2 | (dir as u64) << 1 | is_by_server as u64)

@@ -1,6 +1,6 @@
 //! QUIC (RFC 9000, RFC 9001, RFC 9002) for servers, without input and output.
 //!
-//! An [`Endpoint`] finds the connection of each datagram, and makes connections of new clients. A [`Connection`] takes datagrams and
+//! An [`ServerEndpoint`] finds the connection of each datagram, and makes connections of new clients. A [`Connection`] takes datagrams and
 //! the time, and gives datagrams, events and its next timer. The caller has the sockets and the clock.
 
 mod codec;
@@ -24,11 +24,11 @@ mod streams;
 mod tls;
 mod types;
 
-pub use congestion::CongestionControl;
-pub use connection::{Connection, Event, LostReason};
-pub use endpoint::{Endpoint, Handled, Incoming, Refused};
+pub use congestion::CongestionAlgorithm;
+pub use connection::{Connection, LostReason, QuicEvent};
+pub use endpoint::{Handled, NewClient, Refused, ServerEndpoint};
 pub use error::TransportError;
-pub use id::{ConnectionId, Dir, IdSource, ResetToken, StreamId};
+pub use id::{ConnectionId, Dir, IdSource, QuicStreamId, ResetToken};
 pub use qlog::QlogSink;
 pub use streams::{ReadEnd, StreamEvent, StreamLimits, Streams, WriteEnd};
 pub use tls::{TlsServer, TlsSession};

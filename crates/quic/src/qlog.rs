@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::frame::{AckFrame, Frame, FrameReader};
+use crate::frame::{AckFrame, FrameReader, QuicFrame};
 use crate::id::{ConnectionId, Dir};
 use crate::packet::{PacketKind, Space};
 
@@ -170,48 +170,48 @@ fn packet_type(kind: PacketKind) -> &'static str {
 }
 
 /// Record of a frame. Data of streams and of the handshake, and secrets are not in it.
-fn frame_record(frame: &Frame<'_>) -> Value {
+fn frame_record(frame: &QuicFrame<'_>) -> Value {
     match frame {
-        Frame::Padding => json!({ "frame_type": "padding" }),
-        Frame::Ping => json!({ "frame_type": "ping" }),
-        Frame::Ack(ack) => ack_record(ack),
-        Frame::ResetStream { id, code, final_bytes } => {
+        QuicFrame::Padding => json!({ "frame_type": "padding" }),
+        QuicFrame::Ping => json!({ "frame_type": "ping" }),
+        QuicFrame::Ack(ack) => ack_record(ack),
+        QuicFrame::ResetStream { id, code, final_bytes } => {
             json!({ "frame_type": "reset_stream", "stream_id": id.0, "error_code": code, "final_size": final_bytes })
         }
-        Frame::StopSending { id, code } => {
+        QuicFrame::StopSending { id, code } => {
             json!({ "frame_type": "stop_sending", "stream_id": id.0, "error_code": code })
         }
-        Frame::Crypto { offset, data } => json!({ "frame_type": "crypto", "offset": offset, "length": data.len() }),
-        Frame::NewToken => json!({ "frame_type": "new_token" }),
-        Frame::Stream { id, offset, data, is_fin } => json!({
+        QuicFrame::Crypto { offset, data } => json!({ "frame_type": "crypto", "offset": offset, "length": data.len() }),
+        QuicFrame::NewToken => json!({ "frame_type": "new_token" }),
+        QuicFrame::Stream { id, offset, data, is_fin } => json!({
             "frame_type": "stream", "stream_id": id.0, "offset": offset, "length": data.len(), "fin": is_fin,
         }),
-        Frame::MaxData(bytes) => json!({ "frame_type": "max_data", "maximum": bytes }),
-        Frame::MaxStreamData { id, bytes } => {
+        QuicFrame::MaxData(bytes) => json!({ "frame_type": "max_data", "maximum": bytes }),
+        QuicFrame::MaxStreamData { id, bytes } => {
             json!({ "frame_type": "max_stream_data", "stream_id": id.0, "maximum": bytes })
         }
-        Frame::MaxStreams { dir, count } => {
+        QuicFrame::MaxStreams { dir, count } => {
             json!({ "frame_type": "max_streams", "stream_type": stream_type(*dir), "maximum": count })
         }
-        Frame::DataBlocked => json!({ "frame_type": "data_blocked" }),
-        Frame::StreamDataBlocked { id } => json!({ "frame_type": "stream_data_blocked", "stream_id": id.0 }),
-        Frame::StreamsBlocked { dir, count } => {
+        QuicFrame::DataBlocked => json!({ "frame_type": "data_blocked" }),
+        QuicFrame::StreamDataBlocked { id } => json!({ "frame_type": "stream_data_blocked", "stream_id": id.0 }),
+        QuicFrame::StreamsBlocked { dir, count } => {
             json!({ "frame_type": "streams_blocked", "stream_type": stream_type(*dir), "limit": count })
         }
-        Frame::NewConnectionId { sequence, retire_prior_to, id, .. } => json!({
+        QuicFrame::NewConnectionId { sequence, retire_prior_to, id, .. } => json!({
             "frame_type": "new_connection_id", "sequence_number": sequence, "retire_prior_to": retire_prior_to,
             "connection_id_length": id.len(), "connection_id": format!("{id:?}"),
         }),
-        Frame::RetireConnectionId { sequence } => {
+        QuicFrame::RetireConnectionId { sequence } => {
             json!({ "frame_type": "retire_connection_id", "sequence_number": sequence })
         }
-        Frame::PathChallenge(data) => json!({ "frame_type": "path_challenge", "data": hexadecimal(data) }),
-        Frame::PathResponse(data) => json!({ "frame_type": "path_response", "data": hexadecimal(data) }),
-        Frame::Close { is_application, code, reason } => json!({
+        QuicFrame::PathChallenge(data) => json!({ "frame_type": "path_challenge", "data": hexadecimal(data) }),
+        QuicFrame::PathResponse(data) => json!({ "frame_type": "path_response", "data": hexadecimal(data) }),
+        QuicFrame::Close { is_application, code, reason } => json!({
             "frame_type": "connection_close", "error_space": if *is_application { "application" } else { "transport" },
             "error_code": code, "reason": text(reason),
         }),
-        Frame::HandshakeDone => json!({ "frame_type": "handshake_done" }),
+        QuicFrame::HandshakeDone => json!({ "frame_type": "handshake_done" }),
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{write_close, write_crypto, write_ping, write_stream_header};
-    use crate::id::StreamId;
+    use crate::id::QuicStreamId;
 
     /// New trace, with the records that it writes.
     fn trace() -> (QlogTrace, Instant, Arc<Mutex<Vec<Value>>>) {
@@ -295,7 +295,7 @@ mod tests {
         write_ping(&mut payload);
         write_crypto(&mut payload, 5, b"hello");
         write_close(&mut payload, true, 0x100, 0, b"bye \xff", 1_000);
-        write_stream_header(&mut payload, StreamId(4), 7, None, true);
+        write_stream_header(&mut payload, QuicStreamId(4), 7, None, true);
         payload.extend_from_slice(b"data");
         let at = now + Duration::from_micros(1_500);
         trace.packet_sent(at, PacketKind::OneRtt, 9, &payload);

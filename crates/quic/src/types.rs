@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use rustls::quic::Keys;
 
-use crate::congestion::CongestionControl;
+use crate::congestion::CongestionAlgorithm;
 use crate::id::{ConnectionId, ResetToken};
 use crate::qlog::QlogSink;
 use crate::streams::StreamLimits;
@@ -118,7 +118,7 @@ pub struct TransportSettings {
     /// Round-trip time that is assumed before the first sample.
     pub initial_round_trip: Duration,
     /// Algorithm of congestion control.
-    pub congestion: CongestionControl,
+    pub congestion: CongestionAlgorithm,
     /// Congestion window of a new connection, in bytes.
     pub initial_window_bytes: u64,
     /// True if connections search for larger datagrams that their path carries (RFC 8899).

@@ -12,7 +12,8 @@ use bytes::{Bytes, BytesMut};
 use rustls::Side;
 use rustls::quic::Version;
 use tailcoat_quic::{
-    Connection, ConnectionKey, Datagram, Dir, Endpoint, EndpointConfig, Event, Handled, ReadEnd, StreamEvent, TlsServer,
+    Connection, ConnectionKey, Datagram, Dir, EndpointConfig, Handled, QuicEvent, ReadEnd, ServerEndpoint, StreamEvent,
+    TlsServer,
 };
 
 #[path = "engine/client.rs"]
@@ -37,7 +38,7 @@ fn response() -> Bytes {
 /// Serves requests of a connection with a response.
 fn serve(connection: &mut Connection) {
     while let Some(event) = connection.poll_event() {
-        let Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) = event else { continue };
+        let QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Bi }) = event else { continue };
         let streams = connection.streams();
         while let Some(id) = streams.accept(Dir::Bi) {
             while streams.read(id, usize::MAX).is_ok() {}
@@ -50,7 +51,7 @@ fn serve(connection: &mut Connection) {
 
 /// Server without anything that is not the engine's.
 struct Bare {
-    endpoint: Endpoint,
+    endpoint: ServerEndpoint,
     tls: Arc<dyn TlsServer>,
     connections: Vec<(ConnectionKey, Box<Connection>)>,
     out: Vec<u8>,
@@ -65,7 +66,7 @@ impl Bare {
                 let found = self.connections.iter_mut().find(|(known, _)| *known == key);
                 found.unwrap().1.handle_datagram(now, datagram);
             }
-            Handled::Incoming(incoming) => {
+            Handled::NewClient(incoming) => {
                 let (key, connection) = self.endpoint.accept(incoming, now, &self.tls, &server::settings()).unwrap();
                 self.connections.push((key, Box::new(connection)));
             }
@@ -102,7 +103,7 @@ impl Bare {
 fn an_idle_connection_takes_little_memory() {
     let start = Instant::now();
     let tls: Arc<dyn TlsServer> = Arc::new(tls::Server::new());
-    let mut endpoint = Endpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(server::Ids::new(1)));
+    let mut endpoint = ServerEndpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(server::Ids::new(1)));
     endpoint.set_accepts(Some(Arc::clone(&tls)));
     let mut bare = Bare {
         endpoint,

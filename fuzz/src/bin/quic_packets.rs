@@ -1,4 +1,4 @@
-//! What a QUIC endpoint reads before it knows the client: headers, frames and transport parameters.
+//! Bytes that a QUIC endpoint reads before it knows the client: headers, frames and transport parameters.
 
 #![no_main]
 

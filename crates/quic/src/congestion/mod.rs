@@ -29,7 +29,7 @@ const UNPACED_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Algorithm of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CongestionControl {
+pub enum CongestionAlgorithm {
     /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
     Cubic,
     /// NewReno (RFC 9002).
@@ -51,12 +51,12 @@ pub(crate) enum Congestion {
 
 impl Congestion {
     /// Controller of a new path. Packets are sent in datagrams of at most `datagram_bytes`.
-    pub(crate) fn new(kind: CongestionControl, initial_window_bytes: u64, datagram_bytes: u16, now: Instant) -> Self {
+    pub(crate) fn new(kind: CongestionAlgorithm, initial_window_bytes: u64, datagram_bytes: u16, now: Instant) -> Self {
         let window = initial_window_bytes.min(WINDOW_BYTES_MAX);
         match kind {
-            CongestionControl::Cubic => Self::Cubic(Cubic::new(window, datagram_bytes)),
-            CongestionControl::NewReno => Self::NewReno(NewReno::new(window, datagram_bytes)),
-            CongestionControl::Bbr => Self::Bbr(Box::new(Bbr::new(window, datagram_bytes, now))),
+            CongestionAlgorithm::Cubic => Self::Cubic(Cubic::new(window, datagram_bytes)),
+            CongestionAlgorithm::NewReno => Self::NewReno(NewReno::new(window, datagram_bytes)),
+            CongestionAlgorithm::Bbr => Self::Bbr(Box::new(Bbr::new(window, datagram_bytes, now))),
         }
     }
 

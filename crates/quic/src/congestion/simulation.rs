@@ -43,7 +43,7 @@ pub(super) struct Simulation {
 }
 
 impl Simulation {
-    pub(super) fn new(kind: CongestionControl, line: Line) -> Self {
+    pub(super) fn new(kind: CongestionAlgorithm, line: Line) -> Self {
         let now = Instant::now();
         Self {
             congestion: Congestion::new(kind, 10 * DATAGRAM, DATAGRAM as u16, now),
@@ -144,7 +144,8 @@ const fn line(rate: u64, round_trip_ms: u64, buffer_bytes: u64) -> Line {
     Line { rate, round_trip: Duration::from_millis(round_trip_ms), buffer_bytes, loss_of: 0, ack_packets: 2 }
 }
 
-const ALL: [CongestionControl; 3] = [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Bbr];
+const ALL: [CongestionAlgorithm; 3] =
+    [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Bbr];
 
 #[test]
 fn all_algorithms_fill_lines() {
@@ -174,8 +175,8 @@ fn all_algorithms_fill_lines() {
 
 #[test]
 fn cubic_leaves_slow_start_before_losses_in_deep_buffers() {
-    let mut cubic = Simulation::new(CongestionControl::Cubic, line(5_000_000, 50, 4_000_000));
-    let mut reno = Simulation::new(CongestionControl::NewReno, line(5_000_000, 50, 4_000_000));
+    let mut cubic = Simulation::new(CongestionAlgorithm::Cubic, line(5_000_000, 50, 4_000_000));
+    let mut reno = Simulation::new(CongestionAlgorithm::NewReno, line(5_000_000, 50, 4_000_000));
     while cubic.congestion.is_slow_start() {
         cubic.run(Duration::from_millis(10));
     }
@@ -188,7 +189,7 @@ fn cubic_leaves_slow_start_before_losses_in_deep_buffers() {
 #[test]
 fn bbr_keeps_queues_short_and_withstands_random_losses() {
     let deep = line(2_500_000, 40, 2_000_000);
-    let mut bbr = Simulation::new(CongestionControl::Bbr, deep);
+    let mut bbr = Simulation::new(CongestionAlgorithm::Bbr, deep);
     bbr.run(Duration::from_secs(5));
     assert!(bbr.rtt.smoothed() < Duration::from_millis(65), "{:?}", bbr.rtt.smoothed());
     assert_eq!(bbr.lost, 0);
@@ -203,7 +204,7 @@ fn bbr_keeps_queues_short_and_withstands_random_losses() {
 
 #[test]
 fn bbr_probes_the_round_trip_time() {
-    let mut bbr = Simulation::new(CongestionControl::Bbr, line(1_000_000, 40, 1_000_000));
+    let mut bbr = Simulation::new(CongestionAlgorithm::Bbr, line(1_000_000, 40, 1_000_000));
     bbr.run(Duration::from_secs(5));
     // The route becomes longer; the filter of the round-trip time forgets the shorter one.
     bbr.line.round_trip = Duration::from_millis(80);

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 const DATAGRAM: u64 = 1000;
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-const ALL: [CongestionControl; 3] = [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Bbr];
+const ALL: [CongestionAlgorithm; 3] =
+    [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Bbr];
 
 /// Flow with one flight for each round trip.
 struct Flow {
@@ -18,7 +19,7 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(kind: CongestionControl, window: u64) -> Self {
+    fn new(kind: CongestionAlgorithm, window: u64) -> Self {
         let now = Instant::now();
         let mut rtt = Rtt::new(ROUND_TRIP);
         rtt.update(ROUND_TRIP, Duration::ZERO);
@@ -71,7 +72,7 @@ fn slow_start_doubles_the_window() {
 
 #[test]
 fn cubic_grows_by_its_formula() {
-    let mut flow = Flow::new(CongestionControl::Cubic, 1000 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::Cubic, 1000 * DATAGRAM);
     flow.lose();
     assert_eq!(flow.congestion.window(), 700 * DATAGRAM);
     assert_eq!(flow.congestion.slow_start_threshold(), Some(700 * DATAGRAM));
@@ -92,7 +93,7 @@ fn cubic_grows_by_its_formula() {
 
 #[test]
 fn cubic_is_not_slower_than_reno() {
-    let mut flow = Flow::new(CongestionControl::Cubic, 20 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::Cubic, 20 * DATAGRAM);
     flow.lose();
     assert_eq!(flow.congestion.window(), 14 * DATAGRAM);
     // Below the window of before, the estimate grows by 9/17 datagrams a round trip, later by 1.
@@ -110,7 +111,7 @@ fn cubic_is_not_slower_than_reno() {
 
 #[test]
 fn cubic_converges_fast() {
-    let mut flow = Flow::new(CongestionControl::Cubic, 1000 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::Cubic, 1000 * DATAGRAM);
     flow.lose();
     flow.lose();
     let Congestion::Cubic(_) = &flow.congestion else { unreachable!() };
@@ -126,7 +127,7 @@ fn cubic_converges_fast() {
 
 #[test]
 fn reno_halves_the_window_and_adds_a_datagram_each_round_trip() {
-    let mut flow = Flow::new(CongestionControl::NewReno, 100 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::NewReno, 100 * DATAGRAM);
     flow.lose();
     assert_eq!((flow.congestion.window(), flow.congestion.is_slow_start()), (50 * DATAGRAM, false));
     (0..10).for_each(|_| flow.full_flight());
@@ -135,7 +136,7 @@ fn reno_halves_the_window_and_adds_a_datagram_each_round_trip() {
 
 #[test]
 fn a_recovery_period_has_one_reduction() {
-    for (kind, window) in [(CongestionControl::Cubic, 70_000), (CongestionControl::NewReno, 50_000)] {
+    for (kind, window) in [(CongestionAlgorithm::Cubic, 70_000), (CongestionAlgorithm::NewReno, 50_000)] {
         let mut flow = Flow::new(kind, 100 * DATAGRAM);
         let sent_at = flow.now;
         flow.now += ROUND_TRIP;
@@ -153,7 +154,7 @@ fn a_recovery_period_has_one_reduction() {
 #[test]
 fn persistent_congestion_leaves_the_minimum_and_slow_start_follows() {
     for (kind, datagrams, threshold) in
-        [(CongestionControl::Cubic, 2, 70), (CongestionControl::NewReno, 2, 50), (CongestionControl::Bbr, 4, 0)]
+        [(CongestionAlgorithm::Cubic, 2, 70), (CongestionAlgorithm::NewReno, 2, 50), (CongestionAlgorithm::Bbr, 4, 0)]
     {
         let mut flow = Flow::new(kind, 100 * DATAGRAM);
         flow.congestion.on_congestion(flow.now, flow.now, true, 50 * DATAGRAM);
@@ -161,7 +162,7 @@ fn persistent_congestion_leaves_the_minimum_and_slow_start_follows() {
         assert!(flow.congestion.is_slow_start());
         flow.congestion.on_spurious_loss();
         assert_eq!(flow.congestion.window(), datagrams * DATAGRAM, "not restored");
-        if kind == CongestionControl::Bbr {
+        if kind == CongestionAlgorithm::Bbr {
             continue;
         }
         assert_eq!(flow.congestion.slow_start_threshold(), Some(threshold * DATAGRAM));
@@ -188,7 +189,7 @@ fn windows_are_never_below_the_minimum() {
 
 #[test]
 fn flows_limited_by_the_application_do_not_grow() {
-    for kind in [CongestionControl::Cubic, CongestionControl::NewReno] {
+    for kind in [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno] {
         for loses in [false, true] {
             let mut flow = Flow::new(kind, 100 * DATAGRAM);
             if loses {
@@ -202,14 +203,14 @@ fn flows_limited_by_the_application_do_not_grow() {
             assert_eq!(flow.congestion.window(), window);
         }
     }
-    let mut flow = Flow::new(CongestionControl::Bbr, 100 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::Bbr, 100 * DATAGRAM);
     (0..300).for_each(|_| flow.flight(5 * DATAGRAM, true));
     assert_eq!(flow.congestion.window(), 100 * DATAGRAM);
 }
 
 #[test]
 fn idle_time_does_not_grow_the_window_of_cubic() {
-    let mut flow = Flow::new(CongestionControl::Cubic, 1000 * DATAGRAM);
+    let mut flow = Flow::new(CongestionAlgorithm::Cubic, 1000 * DATAGRAM);
     flow.lose();
     (0..20).for_each(|_| flow.full_flight());
     let before = flow.congestion.window();
@@ -223,7 +224,7 @@ fn idle_time_does_not_grow_the_window_of_cubic() {
 
 #[test]
 fn spurious_losses_restore_the_window_once() {
-    for kind in [CongestionControl::Cubic, CongestionControl::NewReno] {
+    for kind in [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno] {
         let mut flow = Flow::new(kind, 100 * DATAGRAM);
         flow.lose();
         flow.congestion.on_spurious_loss();
@@ -278,7 +279,7 @@ fn rates_follow_windows() {
         rtt.update(ROUND_TRIP, Duration::ZERO);
         let rate = congestion.pacing_rate(&rtt).unwrap();
         assert!((2_000_000..3_000_000).contains(&rate), "{kind:?}: {rate}");
-        if kind != CongestionControl::Bbr {
+        if kind != CongestionAlgorithm::Bbr {
             congestion.on_congestion(now, now, false, DATAGRAM);
             assert_eq!(congestion.pacing_rate(&rtt), Some(congestion.window() * 25 / 2));
         }

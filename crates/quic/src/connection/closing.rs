@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::{Connection, Event, LostReason, State};
+use super::{Connection, LostReason, QuicEvent, State};
 use crate::error::TransportError;
 use crate::streams::Streams;
 
@@ -45,7 +45,7 @@ impl Connection {
     /// Closes the connection because the peer violates the protocol.
     pub(super) fn fail(&mut self, now: Instant, error: TransportError) {
         if !self.is_closed() {
-            self.events.push_back(Event::Lost(LostReason::Transport(error.clone())));
+            self.events.push_back(QuicEvent::Lost(LostReason::Transport(error.clone())));
             self.enter_closing(now, false, error);
         }
     }

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::receive::Arrival;
-use super::{Connection, Event, LostReason};
+use super::receive::PacketArrival;
+use super::{Connection, LostReason, QuicEvent};
 use crate::error::TransportError;
-use crate::frame::Frame;
+use crate::frame::QuicFrame;
 use crate::types::EndpointEvent;
 
 impl Connection {
@@ -15,57 +15,57 @@ impl Connection {
     #[inline]
     pub(super) fn on_frame(
         &mut self,
-        arrival: &Arrival,
+        arrival: &PacketArrival,
         payload: &Bytes,
-        frame: Frame<'_>,
+        frame: QuicFrame<'_>,
     ) -> Result<(), TransportError> {
         let now = arrival.now;
         match frame {
-            Frame::Stream { id, offset, data, is_fin } => {
+            QuicFrame::Stream { id, offset, data, is_fin } => {
                 self.streams.on_stream(id, offset, payload.slice_ref(data), is_fin)
             }
-            Frame::Ack(ack) => self.on_ack(now, arrival.space, &ack),
-            Frame::Padding | Frame::Ping => Ok(()),
-            Frame::Crypto { offset, data } => self.on_crypto(now, arrival.space, offset, data),
-            Frame::ResetStream { id, code, final_bytes } => self.streams.on_reset_stream(id, code, final_bytes),
-            Frame::StopSending { id, code } => self.streams.on_stop_sending(id, code),
-            Frame::MaxData(bytes) => {
+            QuicFrame::Ack(ack) => self.on_ack(now, arrival.space, &ack),
+            QuicFrame::Padding | QuicFrame::Ping => Ok(()),
+            QuicFrame::Crypto { offset, data } => self.on_crypto(now, arrival.space, offset, data),
+            QuicFrame::ResetStream { id, code, final_bytes } => self.streams.on_reset_stream(id, code, final_bytes),
+            QuicFrame::StopSending { id, code } => self.streams.on_stop_sending(id, code),
+            QuicFrame::MaxData(bytes) => {
                 self.streams.on_max_data(bytes);
                 Ok(())
             }
-            Frame::MaxStreamData { id, bytes } => self.streams.on_max_stream_data(id, bytes),
-            Frame::MaxStreams { dir, count } => {
+            QuicFrame::MaxStreamData { id, bytes } => self.streams.on_max_stream_data(id, bytes),
+            QuicFrame::MaxStreams { dir, count } => {
                 self.streams.on_max_streams(dir, count);
                 Ok(())
             }
-            Frame::StreamDataBlocked { id } => self.streams.on_stream_data_blocked(id),
-            Frame::DataBlocked | Frame::StreamsBlocked { .. } => Ok(()),
-            Frame::NewConnectionId { sequence, retire_prior_to, id, token } => {
+            QuicFrame::StreamDataBlocked { id } => self.streams.on_stream_data_blocked(id),
+            QuicFrame::DataBlocked | QuicFrame::StreamsBlocked { .. } => Ok(()),
+            QuicFrame::NewConnectionId { sequence, retire_prior_to, id, token } => {
                 if self.remote_ids.on_new(sequence, retire_prior_to, id, token)? {
                     self.announce_token();
                 }
                 Ok(())
             }
-            Frame::RetireConnectionId { sequence } => {
+            QuicFrame::RetireConnectionId { sequence } => {
                 if self.local_ids.on_retired(sequence)? {
                     self.endpoint_events.push_back(EndpointEvent::RetiredId { sequence });
                     self.request_ids();
                 }
                 Ok(())
             }
-            Frame::PathChallenge(data) => {
+            QuicFrame::PathChallenge(data) => {
                 self.on_path_challenge(arrival, data);
                 Ok(())
             }
-            Frame::PathResponse(data) => {
+            QuicFrame::PathResponse(data) => {
                 self.on_path_response(arrival, data);
                 Ok(())
             }
-            Frame::Close { is_application, code, reason } => {
+            QuicFrame::Close { is_application, code, reason } => {
                 self.on_close(now, is_application, code, reason);
                 Ok(())
             }
-            Frame::NewToken | Frame::HandshakeDone => {
+            QuicFrame::NewToken | QuicFrame::HandshakeDone => {
                 Err(TransportError::protocol_violation("only servers send this frame"))
             }
         }
@@ -73,7 +73,7 @@ impl Connection {
 
     fn on_close(&mut self, now: Instant, is_application: bool, code: u64, reason: &[u8]) {
         let reason = Bytes::copy_from_slice(reason);
-        self.events.push_back(Event::Lost(match is_application {
+        self.events.push_back(QuicEvent::Lost(match is_application {
             true => LostReason::PeerApplication { code, reason },
             false => LostReason::PeerTransport { code, reason },
         }));

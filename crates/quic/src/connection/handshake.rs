@@ -7,7 +7,7 @@ use rustls::quic::{DirectionalKeys, KeyChange, Keys};
 
 use super::keys::DataKeys;
 use super::space::PacketSpace;
-use super::{Connection, Event};
+use super::{Connection, QuicEvent};
 use crate::codec::VARINT_MAX;
 use crate::error::TransportError;
 use crate::id::ConnectionId;
@@ -209,7 +209,7 @@ impl Connection {
         handshake.has_parameters = true;
         handshake.early = handshake.session.early_keys();
         self.on_peer_parameters(&parameters);
-        self.events.push_back(Event::HelloReceived);
+        self.events.push_back(QuicEvent::HelloReceived);
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl Connection {
         self.path.is_validated = true;
         self.probe_timeouts = 0;
         self.due.handshake_done = true;
-        self.events.push_back(Event::Connected(session));
+        self.events.push_back(QuicEvent::Connected(session));
         self.request_ids();
         self.ready = waiting;
     }

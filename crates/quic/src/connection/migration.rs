@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Connection;
 use super::path::Challenge;
-use super::receive::{Arrival, KEEP_TIMEOUTS};
+use super::receive::{KEEP_TIMEOUTS, PacketArrival};
 
 /// Responses to PATH_CHALLENGE frames that wait. A peer that sends more floods this side.
 const RESPONSES_MAX: usize = 4;
@@ -22,19 +22,19 @@ pub(super) struct PathResponse {
 
 impl Connection {
     /// Handles PATH_CHALLENGE.
-    pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: Challenge) {
+    pub(super) fn on_path_challenge(&mut self, arrival: &PacketArrival, data: Challenge) {
         // The newest challenge counts.
         if self.path_responses.len() == RESPONSES_MAX {
             self.path_responses.remove(0);
         }
-        let Arrival { remote, local, datagram_bytes, .. } = *arrival;
+        let PacketArrival { remote, local, datagram_bytes, .. } = *arrival;
         self.path_responses.push(PathResponse { remote, local, data, bytes_max: 3 * datagram_bytes });
         // An attacker may have sent a copy of a packet from another address. A response by the old path shows that the client
         // is still there (RFC 9000, section 9.3.3).
     }
 
     /// Handles PATH_RESPONSE.
-    pub(super) fn on_path_response(&mut self, arrival: &Arrival, data: Challenge) {
+    pub(super) fn on_path_response(&mut self, arrival: &PacketArrival, data: Challenge) {
         if self.path.challenge == Some(data) {
             self.path.challenge = None;
             self.path.is_challenge_due = false;
@@ -55,8 +55,8 @@ impl Connection {
     }
 
     /// Moves the connection to the address from which the newest packet came.
-    pub(super) fn on_moved(&mut self, arrival: &Arrival) {
-        let Arrival { now, remote, local, datagram_bytes, .. } = *arrival;
+    pub(super) fn on_moved(&mut self, arrival: &PacketArrival) {
+        let PacketArrival { now, remote, local, datagram_bytes, .. } = *arrival;
         let mut path = self.path.moved(now, remote, local, &self.settings, self.peer.datagram_bytes_max);
         path.on_received(datagram_bytes);
         // A client that comes back to an address that was validated needs no limit.
@@ -75,7 +75,7 @@ impl Connection {
         self.announce_token();
     }
 
-    /// Gives up a path that was not validated.
+    /// Drops a path that was not validated.
     pub(super) fn on_path_failed(&mut self, now: Instant) {
         self.path_fails_at = None;
         if self.path.is_validated {

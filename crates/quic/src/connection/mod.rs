@@ -51,7 +51,7 @@ pub struct Connection {
     local_ids: LocalIds,
     peer: Peer,
     streams: Streams,
-    events: VecDeque<Event>,
+    events: VecDeque<QuicEvent>,
     endpoint_events: VecDeque<EndpointEvent>,
     /// Packets that have waited for their keys.
     ready: VecDeque<Datagram>,
@@ -113,7 +113,7 @@ struct Due {
 }
 
 /// News of a connection.
-pub enum Event {
+pub enum QuicEvent {
     /// The client's first message is processed, so that early data may follow.
     HelloReceived,
     /// The handshake is complete. The connection doesn't need its TLS any more.
@@ -217,10 +217,10 @@ impl Connection {
     }
 
     /// Next event of the connection or its streams.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<QuicEvent> {
         match self.events.pop_front() {
             Some(event) => Some(event),
-            None => self.streams.poll_event().map(Event::Stream),
+            None => self.streams.poll_event().map(QuicEvent::Stream),
         }
     }
 
@@ -300,7 +300,7 @@ impl Connection {
     /// Ends the connection without a packet.
     fn lose(&mut self, reason: LostReason) {
         if !self.is_closed() {
-            self.events.push_back(Event::Lost(reason));
+            self.events.push_back(QuicEvent::Lost(reason));
         }
         self.drain();
     }

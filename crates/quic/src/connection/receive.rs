@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::keys::Decrypted;
 use super::{Connection, LostReason, State};
 use crate::error::TransportError;
-use crate::frame::{Frame, FrameReader};
+use crate::frame::{FrameReader, QuicFrame};
 use crate::id::ResetToken;
 use crate::packet::{PacketHeader, PacketKind, Space, expand_number, read_header, unprotect};
 use crate::types::{Datagram, Ecn};
@@ -20,7 +20,7 @@ const ACKS_MAX: u32 = 4;
 pub(super) const KEEP_TIMEOUTS: u32 = 3;
 
 /// Packet of a datagram.
-pub(super) struct Arrival {
+pub(super) struct PacketArrival {
     pub(super) now: Instant,
     pub(super) remote: SocketAddr,
     pub(super) local: Option<IpAddr>,
@@ -108,7 +108,7 @@ impl Connection {
             return Ok(());
         };
         let arrival =
-            Arrival { now, remote, local, ecn, kind: header.kind, space, number: plain.number, datagram_bytes };
+            PacketArrival { now, remote, local, ecn, kind: header.kind, space, number: plain.number, datagram_bytes };
         let payload = payload.freeze().slice(plain.start..plain.end);
         self.on_packet(&arrival, payload)
     }
@@ -183,8 +183,8 @@ impl Connection {
     }
 
     /// Handles the frames of a packet.
-    fn on_packet(&mut self, arrival: &Arrival, payload: Bytes) -> Result<(), TransportError> {
-        let Arrival { now, space, number, kind, .. } = *arrival;
+    fn on_packet(&mut self, arrival: &PacketArrival, payload: Bytes) -> Result<(), TransportError> {
+        let PacketArrival { now, space, number, kind, .. } = *arrival;
         if payload.is_empty() {
             return Err(TransportError::protocol_violation("packet without frames"));
         }
@@ -204,7 +204,7 @@ impl Connection {
                 let error = TransportError::protocol_violation("frame in a packet that must not have it");
                 return Err(error.in_frame(frame_kind));
             }
-            acks += u32::from(matches!(frame, Frame::Ack(_)));
+            acks += u32::from(matches!(frame, QuicFrame::Ack(_)));
             if acks > ACKS_MAX {
                 return Err(TransportError::protocol_violation("too many acknowledgments in a packet"));
             }

@@ -12,11 +12,11 @@ use crate::types::Datagram;
 /// more memory than their payloads.
 const OVERHEAD_BYTES: usize = 2 * size_of::<Datagram>();
 
-/// New client, whose first packet could be decrypted. Must be passed to [`Endpoint::accept`](super::Endpoint::accept),
-/// [`Endpoint::retry`](super::Endpoint::retry) or [`Endpoint::ignore`](super::Endpoint::ignore). Otherwise it keeps its place
+/// New client, whose first packet could be decrypted. Must be passed to [`ServerEndpoint::accept`](super::ServerEndpoint::accept),
+/// [`ServerEndpoint::retry`](super::ServerEndpoint::retry) or [`ServerEndpoint::ignore`](super::ServerEndpoint::ignore). Otherwise it keeps its place
 /// among the clients that wait.
 #[must_use]
-pub struct Incoming(pub(super) Box<IncomingState>);
+pub struct NewClient(pub(super) Box<IncomingState>);
 
 /// State of a new client.
 pub(super) struct IncomingState {
@@ -64,7 +64,7 @@ struct Further {
     bytes: usize,
 }
 
-impl Incoming {
+impl NewClient {
     /// Address of the client.
     pub fn remote(&self) -> SocketAddr {
         self.0.datagram.remote

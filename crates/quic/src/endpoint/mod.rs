@@ -1,4 +1,4 @@
-//! Endpoint: finds the connection of each datagram, and makes connections of new clients.
+//! ServerEndpoint: finds the connection of each datagram, and makes connections of new clients.
 //!
 //! A datagram with an ID that the endpoint has issued costs one look-up. The first packet of a client costs the derivation of
 //! its keys and one decryption. A forged one costs not more, and leaves nothing in memory.
@@ -19,7 +19,7 @@ use rustls::quic::Keys;
 
 use self::incoming::{IncomingState, Waiting, WaitingLimits, exact};
 use self::reset::{RESET_BYTES_MIN, ResetKey, ResponseBudget};
-use self::routes::{Routes, Target};
+use self::routes::{RouteTarget, Routes};
 use self::token::{Checked, Tokens};
 use crate::connection::Connection;
 use crate::error::TransportError;
@@ -34,7 +34,7 @@ use crate::types::{
     ConnectionKey, ConnectionParts, Datagram, EndpointConfig, EndpointEvent, IssuedId, Transmit, TransportSettings,
 };
 
-pub use incoming::Incoming;
+pub use incoming::NewClient;
 
 /// Smallest datagram with an Initial packet (RFC 9000, section 14.1).
 const INITIAL_DATAGRAM_BYTES_MIN: usize = 1_200;
@@ -46,7 +46,7 @@ const FIRST_ID_BYTES_MIN: usize = 8;
 const ID_TRIES_MAX: usize = 16;
 
 /// Finder of connections, and maker of new ones. Has no sockets, no clock, and no connections: the caller keeps these.
-pub struct Endpoint {
+pub struct ServerEndpoint {
     ids: Box<dyn IdSource>,
     /// Length of own IDs.
     id_bytes: usize,
@@ -61,23 +61,23 @@ pub struct Endpoint {
     scratch: Vec<u8>,
 }
 
-/// Result of [`Endpoint::handle`].
+/// Result of [`ServerEndpoint::handle`].
 pub enum Handled {
     /// The datagram belongs to a connection.
     Connection(ConnectionKey, Datagram),
     /// A new client has sent its first packet.
-    Incoming(Incoming),
+    NewClient(NewClient),
     /// The endpoint responds itself. The payload is at the end of the buffer that was passed.
     Response(Transmit),
     /// The datagram needs nothing more.
     Dropped,
 }
 
-/// Error of [`Endpoint::accept`]: there is no place or no ID for the connection.
+/// Error of [`ServerEndpoint::accept`]: there is no place or no ID for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-impl Endpoint {
+impl ServerEndpoint {
     /// Makes an endpoint that accepts no clients yet.
     pub fn new(config: EndpointConfig, ids: Box<dyn IdSource>) -> Self {
         let limits = WaitingLimits {
@@ -153,10 +153,10 @@ impl Endpoint {
                 return Handled::Connection(key, datagram);
             }
             match self.routes.by_first(id) {
-                Some(Target::Connection(number)) => {
+                Some(RouteTarget::Connection(number)) => {
                     return Handled::Connection(ConnectionKey(number as usize), datagram);
                 }
-                Some(Target::Waiting(number)) => {
+                Some(RouteTarget::Waiting(number)) => {
                     self.waiting.keep(number, datagram);
                     return Handled::Dropped;
                 }
@@ -212,7 +212,7 @@ impl Endpoint {
         };
         let Some(number) = self.waiting.add() else { return Handled::Dropped };
         self.routes.wait(dcid, number);
-        Handled::Incoming(Incoming(Box::new(IncomingState {
+        Handled::NewClient(NewClient(Box::new(IncomingState {
             number,
             client_scid: header.source,
             dcid,
@@ -223,7 +223,7 @@ impl Endpoint {
         })))
     }
 
-    /// Appends the packet that refuses a client whose Retry token is not valid (RFC 9000, section 8.1.3). The server keeps no
+    /// Appends the packet that rejects a client whose Retry token is not valid (RFC 9000, section 8.1.3). The server keeps no
     /// state of it.
     fn write_refusal(&mut self, out: &mut Vec<u8>, keys: &Keys, header: &PacketHeader) -> Result<(), TransportError> {
         let own_id = self.ids.next_id();
@@ -238,7 +238,7 @@ impl Endpoint {
     /// There is no place or no ID for it. The client is ignored.
     pub fn accept(
         &mut self,
-        incoming: Incoming,
+        incoming: NewClient,
         now: Instant,
         server: &Arc<dyn TlsServer>,
         transport: &TransportSettings,
@@ -249,7 +249,7 @@ impl Endpoint {
 
     fn begin<'a>(
         &mut self,
-        incoming: Incoming,
+        incoming: NewClient,
         now: Instant,
         server: &'a Arc<dyn TlsServer>,
         transport: &TransportSettings,
@@ -287,7 +287,7 @@ impl Endpoint {
 
     /// Demands a token from a new client, by a Retry packet (RFC 9000, section 8.1.2), which is appended to `out`. The server
     /// keeps no state of the client. Returns `None` if the client has answered such a packet already; it is ignored then.
-    pub fn retry(&mut self, incoming: Incoming, out: &mut Vec<u8>) -> Option<Transmit> {
+    pub fn retry(&mut self, incoming: NewClient, out: &mut Vec<u8>) -> Option<Transmit> {
         let is_known = self.remove(&incoming).is_some();
         if !is_known || !incoming.may_retry() {
             return None;
@@ -300,12 +300,12 @@ impl Endpoint {
     }
 
     /// Drops a new client. It may send its packet again.
-    pub fn ignore(&mut self, incoming: Incoming) {
+    pub fn ignore(&mut self, incoming: NewClient) {
         self.remove(&incoming);
     }
 
     /// Removes a client from those that wait. Returns its further datagrams; `None` if it is one of another endpoint.
-    fn remove(&mut self, incoming: &Incoming) -> Option<Vec<Datagram>> {
+    fn remove(&mut self, incoming: &NewClient) -> Option<Vec<Datagram>> {
         let state = &*incoming.0;
         self.routes.stop_waiting(&state.dcid, state.number).then(|| self.waiting.remove(state.number))
     }

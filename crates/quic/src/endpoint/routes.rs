@@ -26,7 +26,7 @@ pub(super) struct Routes {
     /// Connections by the IDs that this endpoint has issued.
     own: HashMap<ConnectionId, u32, RandomState>,
     /// Targets by the destination IDs of the first packets, which clients have chosen.
-    first: HashMap<ConnectionId, Target, RandomState>,
+    first: HashMap<ConnectionId, RouteTarget, RandomState>,
     /// Connections by the reset tokens of their clients.
     resets: HashMap<Token, u32, RandomState>,
     /// Connections by their keys.
@@ -38,7 +38,7 @@ pub(super) struct Routes {
 
 /// Receiver of datagrams with a destination ID that a client has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum RouteTarget {
     Connection(u32),
     /// Client whose connection is not accepted yet.
     Waiting(u32),
@@ -90,8 +90,8 @@ impl Routes {
         self.own.get(&RawId(id)).map(|&number| key(number))
     }
 
-    /// Target of the destination ID that a client has chosen.
-    pub(super) fn by_first(&self, id: &[u8]) -> Option<Target> {
+    /// RouteTarget of the destination ID that a client has chosen.
+    pub(super) fn by_first(&self, id: &[u8]) -> Option<RouteTarget> {
         self.first.get(&RawId(id)).copied()
     }
 
@@ -107,12 +107,12 @@ impl Routes {
 
     /// Adds a client whose connection is not accepted yet.
     pub(super) fn wait(&mut self, dcid: ConnectionId, number: u32) {
-        self.first.insert(dcid, Target::Waiting(number));
+        self.first.insert(dcid, RouteTarget::Waiting(number));
     }
 
     /// Removes a client whose connection is not accepted. Returns false if the table does not have it.
     pub(super) fn stop_waiting(&mut self, dcid: &ConnectionId, number: u32) -> bool {
-        let is_known = self.first.get(dcid) == Some(&Target::Waiting(number));
+        let is_known = self.first.get(dcid) == Some(&RouteTarget::Waiting(number));
         if is_known {
             self.first.remove(dcid);
             shrink(&mut self.first);
@@ -137,7 +137,7 @@ impl Routes {
                 number
             }
         };
-        self.first.insert(first_dcid, Target::Connection(number));
+        self.first.insert(first_dcid, RouteTarget::Connection(number));
         self.count += 1;
         Some(key(number))
     }
@@ -190,7 +190,7 @@ impl Routes {
             self.own.remove(&own.id);
         }
         // A later client may have chosen the same ID.
-        if self.first.get(&member.first_dcid) == Some(&Target::Connection(number)) {
+        if self.first.get(&member.first_dcid) == Some(&RouteTarget::Connection(number)) {
             self.first.remove(&member.first_dcid);
         }
         self.remove_reset(connection, member.reset);
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(routes.issue(second, id(12)), Some(0));
         let found = |routes: &Routes| [10, 11, 12, 13].map(|number| routes.by_own(&id(number)));
         assert_eq!(found(&routes), [Some(first), Some(first), Some(second), None]);
-        assert_eq!(routes.by_first(&id(2)), Some(Target::Connection(1)));
+        assert_eq!(routes.by_first(&id(2)), Some(RouteTarget::Connection(1)));
         routes.retire(first, 0);
         routes.retire(first, 7);
         assert_eq!(found(&routes), [None, Some(first), Some(second), None]);
@@ -305,7 +305,7 @@ mod tests {
         let connection = routes.add(id(1)).unwrap();
         routes.wait(id(1), 5);
         routes.remove(connection);
-        assert_eq!(routes.by_first(&id(1)), Some(Target::Waiting(5)));
+        assert_eq!(routes.by_first(&id(1)), Some(RouteTarget::Waiting(5)));
         assert!(!routes.stop_waiting(&id(1), 4) && routes.stop_waiting(&id(1), 5));
         assert_eq!(routes.by_first(&id(1)), None);
     }

@@ -11,8 +11,8 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{DirectionalKeys, PacketKey, Suite, Tag, Version};
 
 use super::*;
-use crate::congestion::CongestionControl;
-use crate::frame::{Frame, FrameReader};
+use crate::congestion::CongestionAlgorithm;
+use crate::frame::{FrameReader, QuicFrame};
 use crate::id::ResetToken;
 use crate::streams::StreamLimits;
 use crate::tls::TlsSession;
@@ -95,9 +95,9 @@ impl TlsServer for CountingTls {
     }
 }
 
-/// Endpoint with its server, and the client's address.
+/// ServerEndpoint with its server, and the client's address.
 struct Bench {
-    endpoint: Endpoint,
+    endpoint: ServerEndpoint,
     server: Arc<dyn TlsServer>,
     counts: Arc<Counts>,
     now: Instant,
@@ -113,7 +113,7 @@ impl Bench {
     fn with(config: EndpointConfig) -> Self {
         let counts = Arc::<Counts>::default();
         let server: Arc<dyn TlsServer> = Arc::new(CountingTls(Arc::clone(&counts)));
-        let mut endpoint = Endpoint::new(config, Box::new(CountedIds::default()));
+        let mut endpoint = ServerEndpoint::new(config, Box::new(CountedIds::default()));
         endpoint.set_accepts(Some(Arc::clone(&server)));
         let (now, remote) = (Instant::now(), "192.0.2.9:4433".parse().unwrap());
         Self { endpoint, server, counts, now, remote, out: Vec::new() }
@@ -130,14 +130,14 @@ impl Bench {
         self.endpoint.handle(self.now, datagram, &mut self.out)
     }
 
-    fn incoming(&mut self, payload: &[u8]) -> Incoming {
+    fn incoming(&mut self, payload: &[u8]) -> NewClient {
         match self.handle(payload) {
-            Handled::Incoming(incoming) => incoming,
+            Handled::NewClient(incoming) => incoming,
             other => panic!("{}", name(&other)),
         }
     }
 
-    fn begin(&mut self, incoming: Incoming) -> (ConnectionKey, ConnectionParts<'_>) {
+    fn begin(&mut self, incoming: NewClient) -> (ConnectionKey, ConnectionParts<'_>) {
         self.endpoint.begin(incoming, self.now, &self.server, &settings()).expect("a connection")
     }
 
@@ -172,7 +172,7 @@ impl Bench {
 fn name(handled: &Handled) -> &'static str {
     match handled {
         Handled::Connection(..) => "connection",
-        Handled::Incoming(_) => "incoming",
+        Handled::NewClient(_) => "incoming",
         Handled::Response(_) => "response",
         Handled::Dropped => "dropped",
     }
@@ -189,7 +189,7 @@ fn settings() -> TransportSettings {
         },
         idle_timeout: Duration::from_secs(30),
         initial_round_trip: Duration::from_millis(100),
-        congestion: CongestionControl::Cubic,
+        congestion: CongestionAlgorithm::Cubic,
         initial_window_bytes: 12_000,
         probes_mtu: true,
         qlog: None,
@@ -296,7 +296,7 @@ fn ids_come_and_go_with_their_connection() {
     bench.endpoint.handle_event(key, EndpointEvent::Drained);
     assert_eq!((found(&mut bench), bench.endpoint.connections()), (vec![false; 4], 1));
     assert_eq!(bench.endpoint.handle_event(key, EndpointEvent::NeedIds(1)), None, "drained");
-    assert!(matches!(bench.handle(&initial(&[9; 8], &[], 1_200)), Handled::Incoming(_)), "the client begins again");
+    assert!(matches!(bench.handle(&initial(&[9; 8], &[], 1_200)), Handled::NewClient(_)), "the client begins again");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn a_retry_packet_proves_the_address() {
     let mut frames = FrameReader::new(frames);
     assert!(matches!(
         frames.next(),
-        Some(Ok(Frame::Close { is_application: false, code: TransportError::INVALID_TOKEN, .. }))
+        Some(Ok(QuicFrame::Close { is_application: false, code: TransportError::INVALID_TOKEN, .. }))
     ));
     assert_eq!(bench.endpoint.waiting.len(), 0);
     bench.remote = remote;
@@ -468,7 +468,7 @@ fn a_flood_of_clients_takes_limited_memory() {
     for number in 0..100_u8 {
         let dcid = [number; 8];
         match bench.handle(&initial(&dcid, &[], 1_200)) {
-            Handled::Incoming(incoming) => waiting.push(incoming),
+            Handled::NewClient(incoming) => waiting.push(incoming),
             handled => assert_eq!(name(&handled), "dropped"),
         }
         for _ in 0..100 {
@@ -499,7 +499,7 @@ fn an_endpoint_without_free_ids_refuses() {
         }
     }
     let mut bench = Bench::new();
-    bench.endpoint = Endpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(OneId));
+    bench.endpoint = ServerEndpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(OneId));
     bench.endpoint.set_accepts(Some(Arc::clone(&bench.server)));
     let (key, _) = bench.connect(&[9; 8]);
     let incoming = bench.incoming(&initial(&[8; 8], &[], 1_200));

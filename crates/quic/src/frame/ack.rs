@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::kind;
-use super::read::Malformed;
+use super::read::MalformedFrame;
 use crate::codec::{Reader, write_varint};
 
 /// Numbers of packets that were received with each mark of ECN.
@@ -41,20 +41,20 @@ impl<'a> AckFrame<'a> {
 
     /// Reads the frame after its type.
     #[inline]
-    pub(super) fn read(reader: &mut Reader<'a>, has_ecn: bool) -> Result<Self, Malformed> {
-        let mut varint = || reader.varint().ok_or(Malformed::TRUNCATED);
+    pub(super) fn read(reader: &mut Reader<'a>, has_ecn: bool) -> Result<Self, MalformedFrame> {
+        let mut varint = || reader.varint().ok_or(MalformedFrame::TRUNCATED);
         let (largest, delay, count, first) = (varint()?, varint()?, varint()?, varint()?);
-        let first_smallest = largest.checked_sub(first).ok_or(Malformed::RANGE)?;
+        let first_smallest = largest.checked_sub(first).ok_or(MalformedFrame::RANGE)?;
         let begin = reader.rest();
         let mut smallest = first_smallest;
         for _ in 0..count {
             // Each turn takes two bytes or more, so the packet bounds their number.
-            let (gap, length) = read_pair(reader).ok_or(Malformed::TRUNCATED)?;
-            smallest = lower_range(smallest, gap, length).ok_or(Malformed::RANGE)?.0;
+            let (gap, length) = read_pair(reader).ok_or(MalformedFrame::TRUNCATED)?;
+            smallest = lower_range(smallest, gap, length).ok_or(MalformedFrame::RANGE)?.0;
         }
         let further = &begin[..begin.len() - reader.left()];
         let ecn = if has_ecn {
-            let mut varint = || reader.varint().ok_or(Malformed::TRUNCATED);
+            let mut varint = || reader.varint().ok_or(MalformedFrame::TRUNCATED);
             Some(EcnCounts { ect0: varint()?, ect1: varint()?, ce: varint()? })
         } else {
             None

@@ -9,7 +9,7 @@ mod read;
 mod tests;
 mod write;
 
-use crate::id::{ConnectionId, Dir, ResetToken, StreamId};
+use crate::id::{ConnectionId, Dir, QuicStreamId, ResetToken};
 use crate::packet::PacketKind;
 
 pub(crate) use ack::{AckFrame, EcnCounts, write_ack};
@@ -62,9 +62,9 @@ pub(crate) mod kind {
     pub(crate) const HANDSHAKE_DONE: u8 = 0x1e;
 }
 
-/// Frame of a packet.
+/// QuicFrame of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Frame<'a> {
+pub(crate) enum QuicFrame<'a> {
     /// One or more PADDING frames.
     Padding,
     /// Request of an acknowledgement.
@@ -73,7 +73,7 @@ pub(crate) enum Frame<'a> {
     Ack(AckFrame<'a>),
     /// The sender of a stream ends it before its data is complete.
     ResetStream {
-        id: StreamId,
+        id: QuicStreamId,
         /// Error code of the application.
         code: u64,
         /// Number of bytes that the sender has sent.
@@ -81,7 +81,7 @@ pub(crate) enum Frame<'a> {
     },
     /// The receiver of a stream wants no more data.
     StopSending {
-        id: StreamId,
+        id: QuicStreamId,
         /// Error code of the application.
         code: u64,
     },
@@ -91,7 +91,7 @@ pub(crate) enum Frame<'a> {
     NewToken,
     /// Data of a stream.
     Stream {
-        id: StreamId,
+        id: QuicStreamId,
         offset: u64,
         data: &'a [u8],
         /// True if the data is the last of the stream.
@@ -100,13 +100,13 @@ pub(crate) enum Frame<'a> {
     /// Largest number of bytes on all streams.
     MaxData(u64),
     /// Largest number of bytes on a stream.
-    MaxStreamData { id: StreamId, bytes: u64 },
+    MaxStreamData { id: QuicStreamId, bytes: u64 },
     /// Largest number of streams.
     MaxStreams { dir: Dir, count: u64 },
     /// The sender has more data than the connection may carry.
     DataBlocked,
     /// The sender has more data than a stream may carry.
-    StreamDataBlocked { id: StreamId },
+    StreamDataBlocked { id: QuicStreamId },
     /// The sender wants more streams.
     StreamsBlocked { dir: Dir, count: u64 },
     /// New connection ID of the sender.
@@ -129,7 +129,7 @@ pub(crate) enum Frame<'a> {
     HandshakeDone,
 }
 
-impl Frame<'_> {
+impl QuicFrame<'_> {
     /// Type of the frame. STREAM frames lose the bit of their length.
     pub(crate) fn kind(&self) -> u64 {
         let kind = match self {

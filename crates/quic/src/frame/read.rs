@@ -1,15 +1,15 @@
 //! Reader of frames.
 
-use super::{AckFrame, Frame, STREAMS_MAX, kind};
+use super::{AckFrame, QuicFrame, STREAMS_MAX, kind};
 use crate::codec::{Reader, VARINT_MAX};
 use crate::error::TransportError;
-use crate::id::{ConnectionId, Dir, ID_BYTES_MAX, ResetToken, StreamId};
+use crate::id::{ConnectionId, Dir, ID_BYTES_MAX, QuicStreamId, ResetToken};
 
 /// Cause of a FRAME_ENCODING_ERROR. One pointer, so that results of readers stay small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed(&'static str);
+pub(super) struct MalformedFrame(&'static str);
 
-impl Malformed {
+impl MalformedFrame {
     pub(super) const TRUNCATED: Self = Self("frame is truncated");
     pub(super) const RANGE: Self = Self("ACK frame has a range below 0");
     const OFFSET: Self = Self("data ends above 2^62 - 1");
@@ -30,7 +30,7 @@ pub(crate) struct FrameReader<'a> {
 }
 
 /// Next item of a [`FrameReader`]. All its readers return this type, so that each frame is made in its final place.
-type Item<'a> = Option<Result<Frame<'a>, TransportError>>;
+type Item<'a> = Option<Result<QuicFrame<'a>, TransportError>>;
 
 /// Unwraps a value, or returns the error of a malformed frame.
 macro_rules! take {
@@ -51,7 +51,7 @@ impl<'a> FrameReader<'a> {
 
     #[inline]
     fn read_stream(&mut self, kind: u8) -> Item<'a> {
-        let id = StreamId(take!(self, kind, self.varint()));
+        let id = QuicStreamId(take!(self, kind, self.varint()));
         let offset = if kind & kind::STREAM_OFFSET != 0 { take!(self, kind, self.varint()) } else { 0 };
         let data = if kind & kind::STREAM_LENGTH != 0 {
             take!(self, kind, self.prefixed())
@@ -61,13 +61,13 @@ impl<'a> FrameReader<'a> {
             data
         };
         take!(self, kind, check_end(offset, data));
-        Some(Ok(Frame::Stream { id, offset, data, is_fin: kind & kind::STREAM_FIN != 0 }))
+        Some(Ok(QuicFrame::Stream { id, offset, data, is_fin: kind & kind::STREAM_FIN != 0 }))
     }
 
     #[inline]
     fn read_ack(&mut self, kind: u8) -> Item<'a> {
         let ack = take!(self, kind, AckFrame::read(&mut self.reader, kind == kind::ACK_ECN));
-        Some(Ok(Frame::Ack(ack)))
+        Some(Ok(QuicFrame::Ack(ack)))
     }
 
     #[inline]
@@ -91,96 +91,96 @@ impl<'a> FrameReader<'a> {
             };
         }
         let frame = match kind {
-            kind::PING => Frame::Ping,
+            kind::PING => QuicFrame::Ping,
             kind::RESET_STREAM => {
-                Frame::ResetStream { id: StreamId(varint!()), code: varint!(), final_bytes: varint!() }
+                QuicFrame::ResetStream { id: QuicStreamId(varint!()), code: varint!(), final_bytes: varint!() }
             }
-            kind::STOP_SENDING => Frame::StopSending { id: StreamId(varint!()), code: varint!() },
+            kind::STOP_SENDING => QuicFrame::StopSending { id: QuicStreamId(varint!()), code: varint!() },
             kind::CRYPTO => {
                 let (offset, data) = (varint!(), take!(self, kind, self.prefixed()));
                 take!(self, kind, check_end(offset, data));
-                Frame::Crypto { offset, data }
+                QuicFrame::Crypto { offset, data }
             }
             kind::NEW_TOKEN => {
                 if take!(self, kind, self.prefixed()).is_empty() {
-                    return self.fail(kind, Malformed::TOKEN);
+                    return self.fail(kind, MalformedFrame::TOKEN);
                 }
-                Frame::NewToken
+                QuicFrame::NewToken
             }
-            kind::MAX_DATA => Frame::MaxData(varint!()),
-            kind::MAX_STREAM_DATA => Frame::MaxStreamData { id: StreamId(varint!()), bytes: varint!() },
-            kind::MAX_STREAMS_BIDI => Frame::MaxStreams { dir: Dir::Bi, count: take!(self, kind, self.streams()) },
-            kind::MAX_STREAMS_UNI => Frame::MaxStreams { dir: Dir::Uni, count: take!(self, kind, self.streams()) },
+            kind::MAX_DATA => QuicFrame::MaxData(varint!()),
+            kind::MAX_STREAM_DATA => QuicFrame::MaxStreamData { id: QuicStreamId(varint!()), bytes: varint!() },
+            kind::MAX_STREAMS_BIDI => QuicFrame::MaxStreams { dir: Dir::Bi, count: take!(self, kind, self.streams()) },
+            kind::MAX_STREAMS_UNI => QuicFrame::MaxStreams { dir: Dir::Uni, count: take!(self, kind, self.streams()) },
             kind::DATA_BLOCKED => {
                 varint!();
-                Frame::DataBlocked
+                QuicFrame::DataBlocked
             }
             kind::STREAM_DATA_BLOCKED => {
-                let id = StreamId(varint!());
+                let id = QuicStreamId(varint!());
                 varint!();
-                Frame::StreamDataBlocked { id }
+                QuicFrame::StreamDataBlocked { id }
             }
             kind::STREAMS_BLOCKED_BIDI => {
-                Frame::StreamsBlocked { dir: Dir::Bi, count: take!(self, kind, self.streams()) }
+                QuicFrame::StreamsBlocked { dir: Dir::Bi, count: take!(self, kind, self.streams()) }
             }
             kind::STREAMS_BLOCKED_UNI => {
-                Frame::StreamsBlocked { dir: Dir::Uni, count: take!(self, kind, self.streams()) }
+                QuicFrame::StreamsBlocked { dir: Dir::Uni, count: take!(self, kind, self.streams()) }
             }
             kind::NEW_CONNECTION_ID => take!(self, kind, self.read_new_connection_id()),
-            kind::RETIRE_CONNECTION_ID => Frame::RetireConnectionId { sequence: varint!() },
-            kind::PATH_CHALLENGE => Frame::PathChallenge(take!(self, kind, self.array())),
-            kind::PATH_RESPONSE => Frame::PathResponse(take!(self, kind, self.array())),
+            kind::RETIRE_CONNECTION_ID => QuicFrame::RetireConnectionId { sequence: varint!() },
+            kind::PATH_CHALLENGE => QuicFrame::PathChallenge(take!(self, kind, self.array())),
+            kind::PATH_RESPONSE => QuicFrame::PathResponse(take!(self, kind, self.array())),
             kind::CLOSE | kind::CLOSE_APPLICATION => {
                 let code = varint!();
                 let is_application = kind == kind::CLOSE_APPLICATION;
                 if !is_application {
                     varint!(); // type of the frame that caused the error
                 }
-                Frame::Close { is_application, code, reason: take!(self, kind, self.prefixed()) }
+                QuicFrame::Close { is_application, code, reason: take!(self, kind, self.prefixed()) }
             }
-            kind::HANDSHAKE_DONE => Frame::HandshakeDone,
-            _ => return self.fail(kind, Malformed::UNKNOWN),
+            kind::HANDSHAKE_DONE => QuicFrame::HandshakeDone,
+            _ => return self.fail(kind, MalformedFrame::UNKNOWN),
         };
         Some(Ok(frame))
     }
 
-    fn read_new_connection_id(&mut self) -> Result<Frame<'a>, Malformed> {
+    fn read_new_connection_id(&mut self) -> Result<QuicFrame<'a>, MalformedFrame> {
         let (sequence, retire_prior_to) = (self.varint()?, self.varint()?);
         if retire_prior_to > sequence {
-            return Err(Malformed::RETIRED);
+            return Err(MalformedFrame::RETIRED);
         }
-        let count = usize::from(self.reader.u8().ok_or(Malformed::TRUNCATED)?);
+        let count = usize::from(self.reader.u8().ok_or(MalformedFrame::TRUNCATED)?);
         if !(1..=ID_BYTES_MAX).contains(&count) {
-            return Err(Malformed::ID);
+            return Err(MalformedFrame::ID);
         }
-        let bytes = self.reader.bytes(count).ok_or(Malformed::TRUNCATED)?;
-        let id = ConnectionId::new(bytes).ok_or(Malformed::ID)?;
-        Ok(Frame::NewConnectionId { sequence, retire_prior_to, id, token: ResetToken(self.array()?) })
+        let bytes = self.reader.bytes(count).ok_or(MalformedFrame::TRUNCATED)?;
+        let id = ConnectionId::new(bytes).ok_or(MalformedFrame::ID)?;
+        Ok(QuicFrame::NewConnectionId { sequence, retire_prior_to, id, token: ResetToken(self.array()?) })
     }
 
     #[inline]
-    fn varint(&mut self) -> Result<u64, Malformed> {
-        self.reader.varint().ok_or(Malformed::TRUNCATED)
+    fn varint(&mut self) -> Result<u64, MalformedFrame> {
+        self.reader.varint().ok_or(MalformedFrame::TRUNCATED)
     }
 
     #[inline]
-    fn prefixed(&mut self) -> Result<&'a [u8], Malformed> {
-        self.reader.prefixed().ok_or(Malformed::TRUNCATED)
+    fn prefixed(&mut self) -> Result<&'a [u8], MalformedFrame> {
+        self.reader.prefixed().ok_or(MalformedFrame::TRUNCATED)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.reader.array().ok_or(Malformed::TRUNCATED)
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedFrame> {
+        self.reader.array().ok_or(MalformedFrame::TRUNCATED)
     }
 
-    fn streams(&mut self) -> Result<u64, Malformed> {
+    fn streams(&mut self) -> Result<u64, MalformedFrame> {
         let count = self.varint()?;
-        if count > STREAMS_MAX { Err(Malformed::STREAMS) } else { Ok(count) }
+        if count > STREAMS_MAX { Err(MalformedFrame::STREAMS) } else { Ok(count) }
     }
 
     /// Makes the error of a frame, and ends the iteration.
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, kind: u8, malformed: Malformed) -> Item<'a> {
+    fn fail(&mut self, kind: u8, malformed: MalformedFrame) -> Item<'a> {
         let rest = std::mem::replace(&mut self.reader, Reader::new(&[])).rest();
         // All known types fit in one byte.
         if kind < 0x40 {
@@ -188,7 +188,7 @@ impl<'a> FrameReader<'a> {
         }
         let further = (1 << (kind >> 6)) - 1;
         let Some(further) = rest.get(..further) else {
-            return Some(Err(TransportError::frame_encoding(Malformed::TRUNCATED.0)));
+            return Some(Err(TransportError::frame_encoding(MalformedFrame::TRUNCATED.0)));
         };
         let whole = further.iter().fold(u64::from(kind & 0x3f), |whole, &byte| whole << 8 | u64::from(byte));
         // Known types in a longer encoding are a violation (RFC 9000, section 12.4).
@@ -209,7 +209,7 @@ impl<'a> FrameReader<'a> {
 }
 
 impl<'a> Iterator for FrameReader<'a> {
-    type Item = Result<Frame<'a>, TransportError>;
+    type Item = Result<QuicFrame<'a>, TransportError>;
 
     #[inline]
     fn next(&mut self) -> Item<'a> {
@@ -219,7 +219,7 @@ impl<'a> Iterator for FrameReader<'a> {
             kind::ACK | kind::ACK_ECN => self.read_ack(kind),
             kind::PADDING => {
                 self.skip_padding();
-                Some(Ok(Frame::Padding))
+                Some(Ok(QuicFrame::Padding))
             }
             _ => self.read_other(kind),
         }
@@ -228,7 +228,7 @@ impl<'a> Iterator for FrameReader<'a> {
 
 /// Checks that data ends within the largest offset.
 #[inline]
-fn check_end(offset: u64, data: &[u8]) -> Result<(), Malformed> {
+fn check_end(offset: u64, data: &[u8]) -> Result<(), MalformedFrame> {
     // Both are below 2^63, so the sum does not overflow.
-    if offset + data.len() as u64 > VARINT_MAX { Err(Malformed::OFFSET) } else { Ok(()) }
+    if offset + data.len() as u64 > VARINT_MAX { Err(MalformedFrame::OFFSET) } else { Ok(()) }
 }

@@ -13,12 +13,12 @@ fn bytes(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-fn read(payload: &[u8]) -> Result<Vec<Frame<'_>>, TransportError> {
+fn read(payload: &[u8]) -> Result<Vec<QuicFrame<'_>>, TransportError> {
     FrameReader::new(payload).collect()
 }
 
 /// The only frame of a packet.
-fn read_one(payload: &[u8]) -> Frame<'_> {
+fn read_one(payload: &[u8]) -> QuicFrame<'_> {
     let mut frames = read(payload).unwrap();
     assert_eq!(frames.len(), 1);
     frames.remove(0)
@@ -29,7 +29,7 @@ fn code(payload: &[u8]) -> (u64, u64) {
     (error.code, error.frame)
 }
 
-/// Frame of a type and integers.
+/// QuicFrame of a type and integers.
 fn integers(kind: u8, integers: &[u64]) -> Vec<u8> {
     bytes(|out| {
         out.push(kind);
@@ -37,60 +37,60 @@ fn integers(kind: u8, integers: &[u64]) -> Vec<u8> {
     })
 }
 
-const ID: StreamId = StreamId(0x1234);
+const ID: QuicStreamId = QuicStreamId(0x1234);
 
 /// A frame of each type but NEW_TOKEN and ACK, and its bytes.
-fn samples() -> Vec<(Frame<'static>, Vec<u8>)> {
+fn samples() -> Vec<(QuicFrame<'static>, Vec<u8>)> {
     let connection_id = ConnectionId::new(b"abcdefgh").unwrap();
     let token = ResetToken([9; 16]);
     vec![
-        (Frame::Padding, vec![0]),
-        (Frame::Ping, bytes(write_ping)),
+        (QuicFrame::Padding, vec![0]),
+        (QuicFrame::Ping, bytes(write_ping)),
         (
-            Frame::ResetStream { id: ID, code: 5, final_bytes: 70_000 },
+            QuicFrame::ResetStream { id: ID, code: 5, final_bytes: 70_000 },
             bytes(|out| write_reset_stream(out, ID, 5, 70_000)),
         ),
-        (Frame::StopSending { id: ID, code: 6 }, bytes(|out| write_stop_sending(out, ID, 6))),
-        (Frame::Crypto { offset: 7, data: b"hello" }, bytes(|out| write_crypto(out, 7, b"hello"))),
-        (Frame::MaxData(VARINT_MAX), bytes(|out| write_max_data(out, VARINT_MAX))),
-        (Frame::MaxStreamData { id: ID, bytes: 8 }, bytes(|out| write_max_stream_data(out, ID, 8))),
+        (QuicFrame::StopSending { id: ID, code: 6 }, bytes(|out| write_stop_sending(out, ID, 6))),
+        (QuicFrame::Crypto { offset: 7, data: b"hello" }, bytes(|out| write_crypto(out, 7, b"hello"))),
+        (QuicFrame::MaxData(VARINT_MAX), bytes(|out| write_max_data(out, VARINT_MAX))),
+        (QuicFrame::MaxStreamData { id: ID, bytes: 8 }, bytes(|out| write_max_stream_data(out, ID, 8))),
         (
-            Frame::MaxStreams { dir: Dir::Bi, count: STREAMS_MAX },
+            QuicFrame::MaxStreams { dir: Dir::Bi, count: STREAMS_MAX },
             bytes(|out| write_max_streams(out, Dir::Bi, STREAMS_MAX)),
         ),
-        (Frame::MaxStreams { dir: Dir::Uni, count: 0 }, bytes(|out| write_max_streams(out, Dir::Uni, 0))),
-        (Frame::DataBlocked, bytes(|out| out.extend([0x14, 9]))),
-        (Frame::StreamDataBlocked { id: ID }, bytes(|out| out.extend([0x15, 0x52, 0x34, 10]))),
-        (Frame::StreamsBlocked { dir: Dir::Bi, count: 1 }, bytes(|out| out.extend([0x16, 1]))),
+        (QuicFrame::MaxStreams { dir: Dir::Uni, count: 0 }, bytes(|out| write_max_streams(out, Dir::Uni, 0))),
+        (QuicFrame::DataBlocked, bytes(|out| out.extend([0x14, 9]))),
+        (QuicFrame::StreamDataBlocked { id: ID }, bytes(|out| out.extend([0x15, 0x52, 0x34, 10]))),
+        (QuicFrame::StreamsBlocked { dir: Dir::Bi, count: 1 }, bytes(|out| out.extend([0x16, 1]))),
         (
-            Frame::StreamsBlocked { dir: Dir::Uni, count: STREAMS_MAX },
+            QuicFrame::StreamsBlocked { dir: Dir::Uni, count: STREAMS_MAX },
             bytes(|out| out.extend([&[0x17][..], &(STREAMS_MAX | 3 << 62).to_be_bytes()].concat())),
         ),
         (
-            Frame::NewConnectionId { sequence: 4, retire_prior_to: 4, id: connection_id, token },
+            QuicFrame::NewConnectionId { sequence: 4, retire_prior_to: 4, id: connection_id, token },
             bytes(|out| write_new_connection_id(out, 4, 4, &connection_id, &token)),
         ),
-        (Frame::RetireConnectionId { sequence: 3 }, bytes(|out| write_retire_connection_id(out, 3))),
-        (Frame::PathChallenge([1; 8]), bytes(|out| write_path_challenge(out, [1; 8]))),
-        (Frame::PathResponse([2; 8]), bytes(|out| write_path_response(out, [2; 8]))),
+        (QuicFrame::RetireConnectionId { sequence: 3 }, bytes(|out| write_retire_connection_id(out, 3))),
+        (QuicFrame::PathChallenge([1; 8]), bytes(|out| write_path_challenge(out, [1; 8]))),
+        (QuicFrame::PathResponse([2; 8]), bytes(|out| write_path_response(out, [2; 8]))),
         (
-            Frame::Close { is_application: false, code: 0x101, reason: b"why" },
+            QuicFrame::Close { is_application: false, code: 0x101, reason: b"why" },
             bytes(|out| write_close(out, false, 0x101, 6, b"why", 100)),
         ),
         (
-            Frame::Close { is_application: true, code: 0x102, reason: b"" },
+            QuicFrame::Close { is_application: true, code: 0x102, reason: b"" },
             bytes(|out| write_close(out, true, 0x102, 0, b"", 100)),
         ),
-        (Frame::HandshakeDone, bytes(write_handshake_done)),
+        (QuicFrame::HandshakeDone, bytes(write_handshake_done)),
         (
-            Frame::Stream { id: ID, offset: 0, data: b"data", is_fin: true },
+            QuicFrame::Stream { id: ID, offset: 0, data: b"data", is_fin: true },
             bytes(|out| {
                 write_stream_header(out, ID, 0, Some(4), true);
                 out.extend_from_slice(b"data");
             }),
         ),
         (
-            Frame::Stream { id: ID, offset: 70_000, data: b"", is_fin: false },
+            QuicFrame::Stream { id: ID, offset: 70_000, data: b"", is_fin: false },
             bytes(|out| write_stream_header(out, ID, 70_000, Some(0), false)),
         ),
     ]
@@ -100,7 +100,7 @@ fn samples() -> Vec<(Frame<'static>, Vec<u8>)> {
 fn frames_are_read_as_written() {
     for (frame, text) in samples() {
         assert_eq!(read_one(&text), frame);
-        let mask = if let Frame::Stream { .. } = frame { kind::STREAM_LENGTH } else { 0 };
+        let mask = if let QuicFrame::Stream { .. } = frame { kind::STREAM_LENGTH } else { 0 };
         assert_eq!(frame.kind(), u64::from(text[0] & !mask));
         for end in 1..text.len() {
             assert_eq!(code(&text[..end]), (TransportError::FRAME_ENCODING_ERROR, text[0].into()), "{frame:?}");
@@ -114,7 +114,7 @@ fn frames_are_read_as_written() {
 #[test]
 fn tokens_are_read_without_their_bytes() {
     let text = bytes(|out| write_new_token(out, b"token"));
-    assert_eq!(read_one(&text), Frame::NewToken);
+    assert_eq!(read_one(&text), QuicFrame::NewToken);
     assert_eq!(text, b"\x07\x05token");
     assert_eq!(code(&[kind::NEW_TOKEN, 0]), (TransportError::FRAME_ENCODING_ERROR, 7));
 }
@@ -130,18 +130,18 @@ fn stream_frames_without_length_fill_the_packet() {
         write_stream_header(out, ID, 5, None, true);
         out.extend_from_slice(b"\0\0 the rest");
     });
-    let expected = Frame::Stream { id: ID, offset: 5, data: b"\0\0 the rest", is_fin: true };
+    let expected = QuicFrame::Stream { id: ID, offset: 5, data: b"\0\0 the rest", is_fin: true };
     assert_eq!(expected.kind(), 0x0d);
-    assert_eq!(read(&text).unwrap(), [Frame::Ping, expected]);
+    assert_eq!(read(&text).unwrap(), [QuicFrame::Ping, expected]);
 }
 
 #[test]
 fn padding_is_one_frame() {
     for count in [1, 2, 15, 16, 17, 31, 32, 33, 1200] {
         let mut text = vec![0; count];
-        assert_eq!(read_one(&text), Frame::Padding);
+        assert_eq!(read_one(&text), QuicFrame::Padding);
         text.push(kind::PING);
-        assert_eq!(read(&text).unwrap(), [Frame::Padding, Frame::Ping]);
+        assert_eq!(read(&text).unwrap(), [QuicFrame::Padding, QuicFrame::Ping]);
     }
 }
 
@@ -202,7 +202,7 @@ fn limits_are_checked() {
 
 /// Writes an ACK frame and reads it.
 fn ranges_of(text: &[u8]) -> Vec<RangeInclusive<u64>> {
-    let Frame::Ack(ack) = read_one(text) else { panic!("no ACK frame") };
+    let QuicFrame::Ack(ack) = read_one(text) else { panic!("no ACK frame") };
     ack.ranges().collect()
 }
 
@@ -214,7 +214,7 @@ fn acks_are_read_as_written() {
         let text = bytes(|out| write_ack(out, ranges.iter().cloned(), 1000, ecn.as_ref()));
         let frame = read_one(&text);
         assert_eq!(frame.kind(), u64::from(text[0]));
-        let Frame::Ack(ack) = frame else { panic!("no ACK frame") };
+        let QuicFrame::Ack(ack) = frame else { panic!("no ACK frame") };
         assert_eq!((ack.largest, ack.delay, ack.ecn), (100, 1000, ecn));
         assert_eq!(ranges_of(&text), ranges);
         for end in 1..text.len() {
@@ -250,7 +250,7 @@ fn reasons_are_cut() {
     for bytes_max in 0..reason.len() + 10 {
         let text = bytes(|out| write_close(out, false, 0x100, 0, reason.as_bytes(), bytes_max));
         assert!(text.len() <= bytes_max.max(5));
-        let Frame::Close { code, reason: read, .. } = read_one(&text) else { panic!("another frame") };
+        let QuicFrame::Close { code, reason: read, .. } = read_one(&text) else { panic!("another frame") };
         assert_eq!(code, 0x100);
         assert!(reason.as_bytes().starts_with(read));
         assert!(std::str::from_utf8(read).is_ok(), "cut within a character");
@@ -266,16 +266,17 @@ fn reasons_are_cut() {
 fn packets_limit_frames() {
     let ack = bytes(|out| write_ack(out, std::iter::once(0..=0), 0, None));
     let mut frames: Vec<_> = samples().into_iter().map(|(frame, _)| frame).collect();
-    frames.extend([read_one(&ack), Frame::NewToken]);
+    frames.extend([read_one(&ack), QuicFrame::NewToken]);
     for frame in frames {
         // Columns of RFC 9000, table 3, in this order: Initial, Handshake, 0-RTT, 1-RTT.
         let columns = match frame {
-            Frame::Padding | Frame::Ping | Frame::Close { is_application: false, .. } => "IH01",
-            Frame::Ack(_) | Frame::Crypto { .. } => "IH_1",
+            QuicFrame::Padding | QuicFrame::Ping | QuicFrame::Close { is_application: false, .. } => "IH01",
+            QuicFrame::Ack(_) | QuicFrame::Crypto { .. } => "IH_1",
             // The table permits RETIRE_CONNECTION_ID in early data, section 12.5 says that no client can send it.
-            Frame::NewToken | Frame::PathResponse(_) | Frame::HandshakeDone | Frame::RetireConnectionId { .. } => {
-                "___1"
-            }
+            QuicFrame::NewToken
+            | QuicFrame::PathResponse(_)
+            | QuicFrame::HandshakeDone
+            | QuicFrame::RetireConnectionId { .. } => "___1",
             _ => "__01",
         };
         let kinds = [PacketKind::Initial, PacketKind::Handshake, PacketKind::ZeroRtt, PacketKind::OneRtt];
@@ -283,7 +284,7 @@ fn packets_limit_frames() {
             assert_eq!(frame.is_allowed(kind), column != '_', "{frame:?} in {kind:?}");
         }
         assert!(!frame.is_allowed(PacketKind::Retry));
-        let is_quiet = matches!(frame, Frame::Padding | Frame::Ack(_) | Frame::Close { .. });
+        let is_quiet = matches!(frame, QuicFrame::Padding | QuicFrame::Ack(_) | QuicFrame::Close { .. });
         assert_eq!(frame.is_ack_eliciting(), !is_quiet);
         let is_probing = matches!(frame.kind(), 0x00 | 0x18 | 0x1a | 0x1b);
         assert_eq!(frame.is_probing(), is_probing);
@@ -292,7 +293,7 @@ fn packets_limit_frames() {
 
 #[test]
 fn frames_are_small() {
-    assert!(size_of::<Frame<'_>>() <= 80);
+    assert!(size_of::<QuicFrame<'_>>() <= 80);
     assert!(size_of::<FrameReader<'_>>() <= 24);
 }
 
@@ -316,7 +317,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(payload: Vec<u8>) {
         for frame in FrameReader::new(&payload).flatten() {
-            if let Frame::Ack(ack) = frame {
+            if let QuicFrame::Ack(ack) = frame {
                 let ranges: Vec<_> = ack.ranges().collect();
                 prop_assert_eq!(*ranges[0].end(), ack.largest);
                 prop_assert!(ranges.iter().all(|range| range.start() <= range.end()));

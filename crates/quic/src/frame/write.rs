@@ -2,7 +2,7 @@
 
 use super::kind;
 use crate::codec::{varint_bytes, write_varint};
-use crate::id::{ConnectionId, Dir, ResetToken, StreamId};
+use crate::id::{ConnectionId, Dir, QuicStreamId, ResetToken};
 
 /// Writes a type and integers.
 #[inline]
@@ -20,12 +20,12 @@ pub(crate) fn write_ping(out: &mut Vec<u8>) {
 }
 
 /// Writes RESET_STREAM. `final_bytes` is the number of bytes that were sent.
-pub(crate) fn write_reset_stream(out: &mut Vec<u8>, id: StreamId, code: u64, final_bytes: u64) {
+pub(crate) fn write_reset_stream(out: &mut Vec<u8>, id: QuicStreamId, code: u64, final_bytes: u64) {
     write_integers(out, kind::RESET_STREAM, [id.0, code, final_bytes]);
 }
 
 /// Writes STOP_SENDING.
-pub(crate) fn write_stop_sending(out: &mut Vec<u8>, id: StreamId, code: u64) {
+pub(crate) fn write_stop_sending(out: &mut Vec<u8>, id: QuicStreamId, code: u64) {
     write_integers(out, kind::STOP_SENDING, [id.0, code]);
 }
 
@@ -44,7 +44,13 @@ pub(crate) fn write_new_token(out: &mut Vec<u8>, token: &[u8]) {
 
 /// Writes STREAM up to its data. A frame without `length` must be the last of its packet, which it fills.
 #[inline]
-pub(crate) fn write_stream_header(out: &mut Vec<u8>, id: StreamId, offset: u64, length: Option<usize>, is_fin: bool) {
+pub(crate) fn write_stream_header(
+    out: &mut Vec<u8>,
+    id: QuicStreamId,
+    offset: u64,
+    length: Option<usize>,
+    is_fin: bool,
+) {
     let offset_bit = if offset != 0 { kind::STREAM_OFFSET } else { 0 };
     let length_bit = if length.is_some() { kind::STREAM_LENGTH } else { 0 };
     out.push(kind::STREAM | offset_bit | length_bit | u8::from(is_fin));
@@ -59,7 +65,7 @@ pub(crate) fn write_stream_header(out: &mut Vec<u8>, id: StreamId, offset: u64, 
 
 /// Length of a STREAM frame up to its data, in bytes.
 #[inline]
-pub(crate) fn stream_header_bytes(id: StreamId, offset: u64, length: Option<usize>) -> usize {
+pub(crate) fn stream_header_bytes(id: QuicStreamId, offset: u64, length: Option<usize>) -> usize {
     let offset_bytes = if offset != 0 { varint_bytes(offset) } else { 0 };
     1 + varint_bytes(id.0) + offset_bytes + length.map_or(0, |length| varint_bytes(length as u64))
 }
@@ -70,7 +76,7 @@ pub(crate) fn write_max_data(out: &mut Vec<u8>, bytes: u64) {
 }
 
 /// Writes MAX_STREAM_DATA.
-pub(crate) fn write_max_stream_data(out: &mut Vec<u8>, id: StreamId, bytes: u64) {
+pub(crate) fn write_max_stream_data(out: &mut Vec<u8>, id: QuicStreamId, bytes: u64) {
     write_integers(out, kind::MAX_STREAM_DATA, [id.0, bytes]);
 }
 

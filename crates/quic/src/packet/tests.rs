@@ -269,19 +269,31 @@ fn malformed_headers_are_errors() {
     for bad in [
         "",
         "40",
-        "4001020304050607",               // an ID that is too short
-        "c0",                             // no version
-        "c00000000115",                   // an ID of 21 bytes that is cut
-        "c00000000100",                   // no source ID
-        "c0000000010000",                 // no token
-        "c000000001000001",               // a token that is cut
-        "c0000000010000ffffffffffffffff", // a very long token
-        "c000000001000000",               // no length
-        "c00000000100000001",             // a packet that is cut
-        "e000000001000001",               // the same, Handshake
+        // An ID that is too short.
+        "4001020304050607",
+        // No version.
+        "c0",
+        // An ID of 21 bytes that is cut.
+        "c00000000115",
+        // No source ID.
+        "c00000000100",
+        // No token.
+        "c0000000010000",
+        // A token that is cut.
+        "c000000001000001",
+        // A very long token.
+        "c0000000010000ffffffffffffffff",
+        // No length.
+        "c000000001000000",
+        // A packet that is cut.
+        "c00000000100000001",
+        // A cut token in a Handshake packet.
+        "e000000001000001",
         "e0000000010000ffffffffffffffff",
-        "c00000000115000000000000000000000000000000000000000000000000", // an ID of 21 bytes
-        "800000000015000000000000000000000000000000000000000000000000", // the same, Version Negotiation
+        // An ID of 21 bytes.
+        "c00000000115000000000000000000000000000000000000000000000000",
+        // An ID of 21 bytes in Version Negotiation.
+        "800000000015000000000000000000000000000000000000000000000000",
     ] {
         assert_eq!(read_header(&hex(bad), 8), Err(HeaderError::Malformed), "{bad}");
     }

@@ -328,8 +328,8 @@ impl SentPackets {
         outcome
     }
 
-    /// Calls `on_frame` with the frames of the oldest outstanding packets that the peer must acknowledge, as many as `count`,
-    /// so that they are sent again as a probe. The packets stay outstanding.
+    /// Calls `on_frame` with the frames of the oldest outstanding packets that the peer must acknowledge, at most `count`. They
+    /// are sent again as a probe, and the packets stay outstanding.
     pub(crate) fn probe(&self, count: usize, on_frame: &mut dyn FnMut(SentFrame)) {
         let eliciting = OUTSTANDING | ACK_ELICITING;
         let oldest = (0..self.packets.len()).filter(|&index| self.packets[index].flags & eliciting == eliciting);

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use crate::id::StreamId;
+use crate::id::QuicStreamId;
 
 use super::receive::ReceiveSide;
 
 /// Kinds of frames about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Control {
+pub(super) enum StreamControl {
     /// RESET_STREAM.
     Reset,
     /// STOP_SENDING.
@@ -20,27 +20,27 @@ pub(super) enum Control {
 /// Frames about streams, in the order in which they are sent. A flag of the stream keeps each in the queue once.
 #[derive(Default)]
 pub(super) struct Controls {
-    queue: VecDeque<(StreamId, Control)>,
+    queue: VecDeque<(QuicStreamId, StreamControl)>,
     /// Number of frames of each kind. Most streams end while there are none.
     counts: [u32; 3],
 }
 
 impl Controls {
     /// Adds a frame. It must not be there.
-    pub(super) fn push(&mut self, id: StreamId, control: Control) {
+    pub(super) fn push(&mut self, id: QuicStreamId, control: StreamControl) {
         self.counts[control as usize] += 1;
         self.queue.push_back((id, control));
     }
 
     /// Removes the next frame.
-    pub(super) fn pop(&mut self) -> Option<(StreamId, Control)> {
+    pub(super) fn pop(&mut self) -> Option<(QuicStreamId, StreamControl)> {
         let (id, control) = self.queue.pop_front()?;
         self.counts[control as usize] -= 1;
         Some((id, control))
     }
 
     /// Removes a frame, if it is there.
-    pub(super) fn remove(&mut self, id: StreamId, control: Control) {
+    pub(super) fn remove(&mut self, id: QuicStreamId, control: StreamControl) {
         if self.counts[control as usize] > 0
             && let Some(index) = self.queue.iter().position(|&other| other == (id, control))
         {
@@ -50,10 +50,10 @@ impl Controls {
     }
 
     /// Removes MAX_STREAM_DATA, if it is of no use any more.
-    pub(super) fn cancel_limit(&mut self, id: StreamId, side: &mut ReceiveSide) {
+    pub(super) fn cancel_limit(&mut self, id: QuicStreamId, side: &mut ReceiveSide) {
         if side.is_limit_due && !side.wants_data() {
             side.is_limit_due = false;
-            self.remove(id, Control::Limit);
+            self.remove(id, StreamControl::Limit);
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::TransportError;
-use crate::id::{Dir, StreamId};
+use crate::id::{Dir, QuicStreamId};
 
 use super::flow::ReceiveFlow;
 use super::receive::ReceiveSide;
@@ -17,7 +17,7 @@ impl Streams {
     /// The client violates the protocol.
     pub(crate) fn on_stream(
         &mut self,
-        id: StreamId,
+        id: QuicStreamId,
         offset: u64,
         data: Bytes,
         is_fin: bool,
@@ -29,16 +29,21 @@ impl Streams {
     ///
     /// # Errors
     /// The client violates the protocol.
-    pub(crate) fn on_reset_stream(&mut self, id: StreamId, code: u64, final_bytes: u64) -> Result<(), TransportError> {
+    pub(crate) fn on_reset_stream(
+        &mut self,
+        id: QuicStreamId,
+        code: u64,
+        final_bytes: u64,
+    ) -> Result<(), TransportError> {
         self.receive(id, |side, _, flow| side.on_reset(code, final_bytes, flow))
     }
 
     /// Opens a stream if it is new, and calls `handle` with its window and that of the connection. If `handle` returns
-    /// true, the application is told to read.
+    /// true, the application must read.
     #[inline]
     fn receive(
         &mut self,
-        id: StreamId,
+        id: QuicStreamId,
         handle: impl FnOnce(&mut ReceiveSide, u64, &mut ReceiveFlow) -> Result<bool, TransportError>,
     ) -> Result<(), TransportError> {
         self.open_to_receive(id)?;
@@ -61,7 +66,7 @@ impl Streams {
     ///
     /// # Errors
     /// The client violates the protocol.
-    pub(crate) fn on_stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), TransportError> {
+    pub(crate) fn on_stop_sending(&mut self, id: QuicStreamId, code: u64) -> Result<(), TransportError> {
         self.open_to_send(id)?;
         if self.reset_side(id, code, true) {
             self.events.push_back(StreamEvent::Stopped { id, code });
@@ -78,7 +83,7 @@ impl Streams {
     ///
     /// # Errors
     /// The client violates the protocol.
-    pub(crate) fn on_max_stream_data(&mut self, id: StreamId, bytes: u64) -> Result<(), TransportError> {
+    pub(crate) fn on_max_stream_data(&mut self, id: QuicStreamId, bytes: u64) -> Result<(), TransportError> {
         self.open_to_send(id)?;
         if let Some(side) = self.tables.send(id)
             && side.raise_limit(bytes)
@@ -101,12 +106,12 @@ impl Streams {
     ///
     /// # Errors
     /// The client violates the protocol.
-    pub(crate) fn on_stream_data_blocked(&mut self, id: StreamId) -> Result<(), TransportError> {
+    pub(crate) fn on_stream_data_blocked(&mut self, id: QuicStreamId) -> Result<(), TransportError> {
         self.open_to_receive(id)
     }
 
     /// Opens a stream that the client sends on, if it is new.
-    fn open_to_receive(&mut self, id: StreamId) -> Result<(), TransportError> {
+    fn open_to_receive(&mut self, id: QuicStreamId) -> Result<(), TransportError> {
         if id.is_by_server() {
             return Err(TransportError::stream_state("frame for a stream that only the server sends on"));
         }
@@ -114,7 +119,7 @@ impl Streams {
     }
 
     /// Opens a stream that this side sends on, if it is new.
-    fn open_to_send(&mut self, id: StreamId) -> Result<(), TransportError> {
+    fn open_to_send(&mut self, id: QuicStreamId) -> Result<(), TransportError> {
         match (id.is_by_server(), id.dir()) {
             (false, Dir::Bi) => self.open_by_peer(id),
             (true, Dir::Uni) if id.number() < self.own_opened => Ok(()),
@@ -123,7 +128,7 @@ impl Streams {
         }
     }
 
-    fn open_by_peer(&mut self, id: StreamId) -> Result<(), TransportError> {
+    fn open_by_peer(&mut self, id: QuicStreamId) -> Result<(), TransportError> {
         if self.peers[id.dir() as usize].open(id.number())? {
             self.tables.insert(id, self.window_bytes, self.first_limits[0]);
         }

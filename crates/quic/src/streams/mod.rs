@@ -20,10 +20,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::codec::VARINT_MAX;
-use crate::id::{Dir, StreamId};
+use crate::id::{Dir, QuicStreamId};
 use crate::parameters::PeerParameters;
 
-use control::{Control, Controls};
+use control::{Controls, StreamControl};
 use flow::{PeerStreams, ReceiveFlow, SendFlow};
 use schedule::Schedule;
 use send::Waits;
@@ -45,7 +45,7 @@ pub struct StreamLimits {
     pub send_window_bytes: u64,
 }
 
-/// Event of a stream.
+/// QuicEvent of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     /// Streams can be accepted. Each must then be read.
@@ -56,17 +56,17 @@ pub enum StreamEvent {
     /// An accepted stream can be read, after a read was blocked.
     Readable {
         /// Stream that can be read.
-        id: StreamId,
+        id: QuicStreamId,
     },
     /// A stream accepts data, after a write was blocked or has taken a part.
     Writable {
         /// Stream that can be written.
-        id: StreamId,
+        id: QuicStreamId,
     },
     /// The client accepts nothing more on the stream. The stream was reset with this code (RFC 9000, section 3.5).
     Stopped {
         /// Stream that the client has stopped.
-        id: StreamId,
+        id: QuicStreamId,
         /// Error code of the application.
         code: u64,
     },
@@ -114,10 +114,10 @@ pub struct Streams {
     own_max: u64,
     /// First limits of the client for bidirectional streams that it opens, and for unidirectional ones of this side.
     first_limits: [u64; 2],
-    /// Events, but for those that flags of the streams or of the connection stand for.
+    /// Events, except those that flags of the streams or of the connection stand for.
     events: VecDeque<StreamEvent>,
     /// Streams that wait for room of the connection.
-    blocked: VecDeque<StreamId>,
+    blocked: VecDeque<QuicStreamId>,
     controls: Controls,
     schedule: Schedule,
     /// Send sides that are not wholly acknowledged.
@@ -182,9 +182,9 @@ impl Streams {
     }
 
     /// Accepts the next stream that the client has opened.
-    pub fn accept(&mut self, dir: Dir) -> Option<StreamId> {
+    pub fn accept(&mut self, dir: Dir) -> Option<QuicStreamId> {
         let number = self.peers[dir as usize].accept()?;
-        let id = StreamId::of(number, dir, false);
+        let id = QuicStreamId::of(number, dir, false);
         // A later stream may have opened this one.
         self.tables.insert(id, self.window_bytes, self.first_limits[0]);
         if let Some(side) = self.tables.receive(id) {
@@ -194,11 +194,11 @@ impl Streams {
     }
 
     /// Opens a unidirectional stream, if the client permits.
-    pub fn open_uni(&mut self) -> Option<StreamId> {
+    pub fn open_uni(&mut self) -> Option<QuicStreamId> {
         if self.own_opened >= self.own_max {
             return None;
         }
-        let id = StreamId::of(self.own_opened, Dir::Uni, true);
+        let id = QuicStreamId::of(self.own_opened, Dir::Uni, true);
         self.own_opened += 1;
         self.tables.insert_own(id, self.first_limits[1]);
         Some(id)
@@ -208,14 +208,14 @@ impl Streams {
     ///
     /// # Errors
     /// There is nothing to read now, or the stream has ended.
-    pub fn read(&mut self, id: StreamId, bytes_max: usize) -> Result<Bytes, ReadEnd> {
+    pub fn read(&mut self, id: QuicStreamId, bytes_max: usize) -> Result<Bytes, ReadEnd> {
         let side = self.tables.receive(id).ok_or(ReadEnd::Closed)?;
         let pieces = side.pieces();
         let was_due = side.is_limit_due;
         let read = side.read(bytes_max, self.window_bytes, &mut self.receive_flow);
         self.unread_pieces = self.unread_pieces + side.pieces() - pieces;
         if side.is_limit_due && !was_due {
-            self.controls.push(id, Control::Limit);
+            self.controls.push(id, StreamControl::Limit);
         }
         if side.is_done() {
             self.on_receive_done(id);
@@ -224,12 +224,12 @@ impl Streams {
     }
 
     /// Lets the client send nothing more on a stream. Data that arrives later is dropped.
-    pub fn stop(&mut self, id: StreamId, code: u64) {
+    pub fn stop(&mut self, id: QuicStreamId, code: u64) {
         let Some(side) = self.tables.receive(id) else { return };
         self.unread_pieces -= side.pieces();
         if side.stop(code, &mut self.receive_flow) {
             side.is_stop_due = true;
-            self.controls.push(id, Control::Stop);
+            self.controls.push(id, StreamControl::Stop);
         }
         self.controls.cancel_limit(id, side);
         if side.is_done() {
@@ -241,7 +241,7 @@ impl Streams {
     ///
     /// # Errors
     /// Nothing can be written now, or nothing can be written any more.
-    pub fn write(&mut self, id: StreamId, chunks: &mut [Bytes]) -> Result<usize, WriteEnd> {
+    pub fn write(&mut self, id: QuicStreamId, chunks: &mut [Bytes]) -> Result<usize, WriteEnd> {
         let side = self.tables.send(id).ok_or(WriteEnd::Closed)?;
         side.check_open()?;
         let was_busy = side.is_busy();
@@ -271,7 +271,7 @@ impl Streams {
     ///
     /// # Errors
     /// The client has stopped the stream, or the stream was finished or reset before.
-    pub fn finish(&mut self, id: StreamId) -> Result<(), WriteEnd> {
+    pub fn finish(&mut self, id: QuicStreamId) -> Result<(), WriteEnd> {
         let side = self.tables.send(id).ok_or(WriteEnd::Closed)?;
         let was_busy = side.is_busy();
         side.finish()?;
@@ -284,12 +284,12 @@ impl Streams {
     }
 
     /// Ends a stream with an error. Data that the client has not acknowledged is dropped.
-    pub fn reset(&mut self, id: StreamId, code: u64) {
+    pub fn reset(&mut self, id: QuicStreamId, code: u64) {
         self.reset_side(id, code, false);
     }
 
     /// Resets a stream. Returns false if it was reset or has ended before.
-    fn reset_side(&mut self, id: StreamId, code: u64, is_by_peer: bool) -> bool {
+    fn reset_side(&mut self, id: QuicStreamId, code: u64, is_by_peer: bool) -> bool {
         let Some(side) = self.tables.send(id) else { return false };
         let was_busy = side.is_busy();
         let is_reset = side.reset(code, is_by_peer, &mut self.send_flow);
@@ -299,13 +299,13 @@ impl Streams {
             if std::mem::take(&mut side.is_scheduled) {
                 self.schedule.remove(side.priority, id);
             }
-            self.controls.push(id, Control::Reset);
+            self.controls.push(id, StreamControl::Reset);
         }
         is_reset
     }
 
     /// Sets the priority of a stream. Higher ones are sent first; streams begin with 0. The range is that of `i16`.
-    pub fn set_priority(&mut self, id: StreamId, priority: i32) {
+    pub fn set_priority(&mut self, id: QuicStreamId, priority: i32) {
         let priority = priority.clamp(i16::MIN.into(), i16::MAX.into()) as i16;
         if let Some(side) = self.tables.send(id).filter(|side| side.priority != priority) {
             if side.is_scheduled {
@@ -369,15 +369,15 @@ impl Streams {
     }
 
     /// Forgets the receive side of a stream.
-    fn on_receive_done(&mut self, id: StreamId) {
+    fn on_receive_done(&mut self, id: QuicStreamId) {
         // Its frames are not needed any more.
-        self.controls.remove(id, Control::Limit);
-        self.controls.remove(id, Control::Stop);
+        self.controls.remove(id, StreamControl::Limit);
+        self.controls.remove(id, StreamControl::Stop);
         self.on_side_done(id);
     }
 
     /// Forgets a stream if the other side has ended, too.
-    fn on_side_done(&mut self, id: StreamId) {
+    fn on_side_done(&mut self, id: QuicStreamId) {
         if self.tables.end(id) && !id.is_by_server() {
             self.peers[id.dir() as usize].on_ended();
         }

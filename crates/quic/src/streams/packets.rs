@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::frame::{write_max_data, write_max_stream_data, write_max_streams, write_reset_stream, write_stop_sending};
 use crate::id::Dir;
 
-use super::control::Control;
+use super::control::StreamControl;
 use super::{SentFrame, Streams};
 
 /// Length of the longest frame without data: RESET_STREAM with three integers of eight bytes.
@@ -58,20 +58,20 @@ impl Streams {
             && let Some((id, control)) = self.controls.pop()
         {
             match control {
-                Control::Reset => {
+                StreamControl::Reset => {
                     let Some(side) = self.tables.send(id) else { continue };
                     side.is_reset_due = false;
                     write_reset_stream(out, id, side.reset_code(), side.final_bytes());
                     sent.push_back(SentFrame::ResetStream { id });
                 }
-                Control::Stop => {
+                StreamControl::Stop => {
                     let Some(side) = self.tables.receive(id) else { continue };
                     side.is_stop_due = false;
                     let Some(code) = side.stop_code() else { continue };
                     write_stop_sending(out, id, code);
                     sent.push_back(SentFrame::StopSending { id });
                 }
-                Control::Limit => {
+                StreamControl::Limit => {
                     let Some(side) = self.tables.receive(id) else { continue };
                     side.is_limit_due = false;
                     write_max_stream_data(out, id, side.raise(self.window_bytes));
@@ -101,7 +101,7 @@ impl Streams {
             SentFrame::ResetStream { id } => {
                 let Some(side) = self.tables.send(id).filter(|side| side.is_reset()) else { return };
                 if side.is_reset_due {
-                    self.controls.remove(id, Control::Reset);
+                    self.controls.remove(id, StreamControl::Reset);
                 }
                 side.on_reset_acked();
                 self.sending -= 1;
@@ -127,7 +127,7 @@ impl Streams {
                     && side.is_reset()
                     && !std::mem::replace(&mut side.is_reset_due, true)
                 {
-                    self.controls.push(id, Control::Reset);
+                    self.controls.push(id, StreamControl::Reset);
                 }
             }
             SentFrame::StopSending { id } => {
@@ -135,7 +135,7 @@ impl Streams {
                     && side.stop_code().is_some()
                     && !std::mem::replace(&mut side.is_stop_due, true)
                 {
-                    self.controls.push(id, Control::Stop);
+                    self.controls.push(id, StreamControl::Stop);
                 }
             }
             SentFrame::MaxStreamData { id } => {
@@ -143,7 +143,7 @@ impl Streams {
                     && side.wants_data()
                     && !std::mem::replace(&mut side.is_limit_due, true)
                 {
-                    self.controls.push(id, Control::Limit);
+                    self.controls.push(id, StreamControl::Limit);
                 }
             }
             SentFrame::MaxData => self.receive_flow.is_due = true,
@@ -154,7 +154,7 @@ impl Streams {
 
     /// True if the stream is open in any direction.
     #[cfg(test)]
-    pub(super) fn is_open(&mut self, id: crate::id::StreamId) -> bool {
+    pub(super) fn is_open(&mut self, id: crate::id::QuicStreamId) -> bool {
         self.tables.send(id).is_some() || self.tables.receive(id).is_some()
     }
 }

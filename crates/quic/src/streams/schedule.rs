@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::id::StreamId;
+use crate::id::QuicStreamId;
 
 /// Empty levels that are kept at most, because their priorities are likely to return. HTTP has eight (RFC 9218,
 /// section 4.1).
@@ -20,23 +20,23 @@ pub(super) struct Schedule {
 /// Streams with the same priority.
 struct Level {
     priority: i16,
-    streams: VecDeque<StreamId>,
+    streams: VecDeque<QuicStreamId>,
 }
 
 impl Schedule {
     /// Adds a stream after those with its priority. It must not be there.
-    pub(super) fn push(&mut self, priority: i16, id: StreamId) {
+    pub(super) fn push(&mut self, priority: i16, id: QuicStreamId) {
         self.level(priority).push_back(id);
         self.streams += 1;
     }
 
     /// Adds a stream before those with its priority. It must not be there.
-    pub(super) fn push_front(&mut self, priority: i16, id: StreamId) {
+    pub(super) fn push_front(&mut self, priority: i16, id: QuicStreamId) {
         self.level(priority).push_front(id);
         self.streams += 1;
     }
 
-    fn level(&mut self, priority: i16) -> &mut VecDeque<StreamId> {
+    fn level(&mut self, priority: i16) -> &mut VecDeque<QuicStreamId> {
         let mut index = self.levels.partition_point(|level| level.priority > priority);
         if self.levels.get(index).is_none_or(|level| level.priority != priority) {
             if self.levels.len() >= LEVELS_MAX {
@@ -49,7 +49,7 @@ impl Schedule {
     }
 
     /// Stream that sends next.
-    pub(super) fn front(&self) -> Option<StreamId> {
+    pub(super) fn front(&self) -> Option<QuicStreamId> {
         self.levels.iter().find_map(|level| level.streams.front()).copied()
     }
 
@@ -73,7 +73,7 @@ impl Schedule {
     }
 
     /// Removes a stream.
-    pub(super) fn remove(&mut self, priority: i16, id: StreamId) {
+    pub(super) fn remove(&mut self, priority: i16, id: QuicStreamId) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.priority == priority)
             && let Some(index) = level.streams.iter().position(|&other| other == id)
         {
@@ -107,26 +107,26 @@ mod tests {
         let mut schedule = Schedule::default();
         assert_eq!(schedule.front(), None);
         for (priority, id) in [(0, 0), (0, 4), (-3, 8), (7, 12), (0, 16)] {
-            schedule.push(priority, StreamId(id));
+            schedule.push(priority, QuicStreamId(id));
         }
-        assert_eq!(schedule.front(), Some(StreamId(12)));
+        assert_eq!(schedule.front(), Some(QuicStreamId(12)));
         schedule.rotate();
         schedule.pop();
-        assert_eq!(schedule.front(), Some(StreamId(0)));
+        assert_eq!(schedule.front(), Some(QuicStreamId(0)));
         schedule.rotate();
-        assert_eq!(schedule.front(), Some(StreamId(4)));
-        schedule.remove(0, StreamId(16));
-        schedule.remove(0, StreamId(16));
-        schedule.remove(5, StreamId(4));
+        assert_eq!(schedule.front(), Some(QuicStreamId(4)));
+        schedule.remove(0, QuicStreamId(16));
+        schedule.remove(0, QuicStreamId(16));
+        schedule.remove(5, QuicStreamId(4));
         let mut rest = Vec::new();
         while let Some(id) = schedule.front() {
             rest.push(id.0);
             schedule.pop();
         }
         assert_eq!(rest, [4, 0, 8]);
-        schedule.push(0, StreamId(0));
-        schedule.push_front(0, StreamId(4));
-        assert_eq!(schedule.front(), Some(StreamId(4)));
+        schedule.push(0, QuicStreamId(0));
+        schedule.push_front(0, QuicStreamId(4));
+        assert_eq!(schedule.front(), Some(QuicStreamId(4)));
         schedule.pop();
         schedule.pop();
         assert!(schedule.is_empty());
@@ -136,7 +136,7 @@ mod tests {
     fn levels_are_bounded() {
         let mut schedule = Schedule::default();
         for priority in 0..1000 {
-            schedule.push(priority, StreamId(0));
+            schedule.push(priority, QuicStreamId(0));
             schedule.pop();
         }
         assert!(schedule.levels.len() <= LEVELS_MAX);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 
 use crate::frame::{stream_header_bytes, write_stream_header};
-use crate::id::StreamId;
+use crate::id::QuicStreamId;
 use crate::ranges::RangeSet;
 
 use super::sent_frame::SentFrame;
@@ -217,7 +217,7 @@ impl SendSide {
     /// Appends a STREAM frame to `out`, up to the length `limit`. Returns `None` if there is no room for it.
     ///
     /// A frame that would leave a byte or two is put at the end, after PADDING and without its length.
-    pub(super) fn write_frame(&mut self, id: StreamId, out: &mut Vec<u8>, limit: usize) -> Option<SentFrame> {
+    pub(super) fn write_frame(&mut self, id: QuicStreamId, out: &mut Vec<u8>, limit: usize) -> Option<SentFrame> {
         let lost = self.more.as_ref().and_then(|more| more.lost.first());
         let range = lost.clone().unwrap_or(self.next..self.end);
         let room = limit.saturating_sub(out.len());
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(side.chunks[1].as_ptr(), chunks[1].as_ptr(), "shared");
         let mut sent = Vec::new();
         while side.has_unsent() {
-            sent.push(side.write_frame(StreamId(0), &mut Vec::new(), 1200).unwrap());
+            sent.push(side.write_frame(QuicStreamId(0), &mut Vec::new(), 1200).unwrap());
         }
         for frame in &sent {
             let SentFrame::Stream { offset, bytes, is_fin, .. } = *frame else { unreachable!() };
@@ -393,7 +393,7 @@ mod tests {
         side.push(&mut [Bytes::from(vec![1; 400])], 400);
         flow.on_written(400);
         for _ in 0..4 {
-            side.write_frame(StreamId(0), &mut Vec::new(), if side.next == 0 { 102 } else { 104 }).unwrap();
+            side.write_frame(QuicStreamId(0), &mut Vec::new(), if side.next == 0 { 102 } else { 104 }).unwrap();
         }
         side.on_acked(200, 200, false, &mut flow);
         assert_eq!(flow.unacked(), 400, "the chunk is kept");

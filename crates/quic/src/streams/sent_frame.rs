@@ -1,20 +1,20 @@
 //! Frames of sent packets, as far as their acknowledgment or loss matters.
 
-use crate::id::{Dir, StreamId};
+use crate::id::{Dir, QuicStreamId};
 
-/// Frame of a packet that was sent. Most packets in flight have one or a few, so that a frame is small.
+/// QuicFrame of a packet that was sent. Most packets in flight have one or a few, so that a frame is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
     /// Data of a stream.
-    Stream { id: StreamId, offset: u64, bytes: u16, is_fin: bool },
+    Stream { id: QuicStreamId, offset: u64, bytes: u16, is_fin: bool },
     /// RESET_STREAM.
-    ResetStream { id: StreamId },
+    ResetStream { id: QuicStreamId },
     /// STOP_SENDING.
-    StopSending { id: StreamId },
+    StopSending { id: QuicStreamId },
     /// MAX_DATA.
     MaxData,
     /// MAX_STREAM_DATA.
-    MaxStreamData { id: StreamId },
+    MaxStreamData { id: QuicStreamId },
     /// MAX_STREAMS.
     MaxStreams { dir: Dir },
     /// Data of the handshake.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::id::{Dir, StreamId};
+use crate::id::{Dir, QuicStreamId};
 
 use super::receive::ReceiveSide;
 use super::send::SendSide;
@@ -12,9 +12,9 @@ use super::send::SendSide;
 const ENDED_MAX: usize = 32;
 
 /// Stream in a table.
-pub(super) trait Entry {
+pub(super) trait StreamEntry {
     /// ID of the stream.
-    fn id(&self) -> StreamId;
+    fn id(&self) -> QuicStreamId;
 
     /// True if nothing remains to be done on the stream.
     fn is_done(&self) -> bool;
@@ -22,25 +22,25 @@ pub(super) trait Entry {
 
 /// Bidirectional stream that the client has opened.
 pub(super) struct Exchange {
-    id: StreamId,
+    id: QuicStreamId,
     pub(super) receive: ReceiveSide,
     pub(super) send: SendSide,
 }
 
 /// Unidirectional stream that the client has opened.
-pub(super) struct Incoming {
-    id: StreamId,
+pub(super) struct ClientStream {
+    id: QuicStreamId,
     pub(super) receive: ReceiveSide,
 }
 
 /// Unidirectional stream that this side has opened.
 pub(super) struct Outgoing {
-    id: StreamId,
+    id: QuicStreamId,
     pub(super) send: SendSide,
 }
 
 // A server has thousands of open streams and many idle connections, each with some unidirectional streams.
-const _: () = assert!(size_of::<Exchange>() <= 192 && size_of::<Incoming>() <= 80 && size_of::<Outgoing>() <= 120);
+const _: () = assert!(size_of::<Exchange>() <= 192 && size_of::<ClientStream>() <= 80 && size_of::<Outgoing>() <= 120);
 
 /// Streams of one kind, sorted by ID. IDs of neighbors are 4 apart (RFC 9000, section 2.1), unless streams between
 /// them have ended.
@@ -53,12 +53,12 @@ pub(super) struct Table<T> {
 /// All streams of a connection.
 pub(super) struct Tables {
     pub(super) exchanges: Table<Exchange>,
-    pub(super) incoming: Table<Incoming>,
+    pub(super) incoming: Table<ClientStream>,
     pub(super) own: Table<Outgoing>,
 }
 
-impl Entry for Exchange {
-    fn id(&self) -> StreamId {
+impl StreamEntry for Exchange {
+    fn id(&self) -> QuicStreamId {
         self.id
     }
 
@@ -67,8 +67,8 @@ impl Entry for Exchange {
     }
 }
 
-impl Entry for Incoming {
-    fn id(&self) -> StreamId {
+impl StreamEntry for ClientStream {
+    fn id(&self) -> QuicStreamId {
         self.id
     }
 
@@ -77,8 +77,8 @@ impl Entry for Incoming {
     }
 }
 
-impl Entry for Outgoing {
-    fn id(&self) -> StreamId {
+impl StreamEntry for Outgoing {
+    fn id(&self) -> QuicStreamId {
         self.id
     }
 
@@ -87,13 +87,13 @@ impl Entry for Outgoing {
     }
 }
 
-impl<T: Entry> Table<T> {
+impl<T: StreamEntry> Table<T> {
     const fn new() -> Self {
         Self { entries: VecDeque::new(), ended: 0 }
     }
 
     /// Place of a stream.
-    fn index(&self, id: StreamId) -> Option<usize> {
+    fn index(&self, id: QuicStreamId) -> Option<usize> {
         let first = self.entries.front()?.id().0;
         let last = self.entries.back()?.id().0;
         if !(first..=last).contains(&id.0) {
@@ -110,13 +110,13 @@ impl<T: Entry> Table<T> {
     }
 
     /// Open stream with this ID.
-    pub(super) fn get_mut(&mut self, id: StreamId) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, id: QuicStreamId) -> Option<&mut T> {
         let index = self.index(id)?;
         self.entries.get_mut(index).filter(|entry| !entry.is_done())
     }
 
     /// Adds a stream, unless it is there.
-    fn insert(&mut self, id: StreamId, make: impl FnOnce() -> T) {
+    fn insert(&mut self, id: QuicStreamId, make: impl FnOnce() -> T) {
         match self.entries.back() {
             Some(last) if last.id() >= id => {
                 if let Err(index) = self.entries.binary_search_by_key(&id, |entry| entry.id()) {
@@ -129,7 +129,7 @@ impl<T: Entry> Table<T> {
 
     /// Removes a stream if nothing remains to be done on it. Returns true then. Must be called once for a stream that
     /// has ended.
-    fn end(&mut self, id: StreamId) -> bool {
+    fn end(&mut self, id: QuicStreamId) -> bool {
         let is_done = self.index(id).is_some_and(|index| self.entries[index].is_done());
         if is_done {
             self.ended += 1;
@@ -172,7 +172,7 @@ impl Tables {
 
     /// Send side of an open stream.
     #[inline]
-    pub(super) fn send(&mut self, id: StreamId) -> Option<&mut SendSide> {
+    pub(super) fn send(&mut self, id: QuicStreamId) -> Option<&mut SendSide> {
         let side = match (id.is_by_server(), id.dir()) {
             (false, Dir::Bi) => &mut self.exchanges.get_mut(id)?.send,
             (true, Dir::Uni) => &mut self.own.get_mut(id)?.send,
@@ -183,7 +183,7 @@ impl Tables {
 
     /// Receive side of an open stream.
     #[inline]
-    pub(super) fn receive(&mut self, id: StreamId) -> Option<&mut ReceiveSide> {
+    pub(super) fn receive(&mut self, id: QuicStreamId) -> Option<&mut ReceiveSide> {
         let side = match (id.is_by_server(), id.dir()) {
             (false, Dir::Bi) => &mut self.exchanges.get_mut(id)?.receive,
             (false, Dir::Uni) => &mut self.incoming.get_mut(id)?.receive,
@@ -193,25 +193,25 @@ impl Tables {
     }
 
     /// Adds a stream that the client has opened, unless it is there.
-    pub(super) fn insert(&mut self, id: StreamId, receive_limit: u64, send_limit: u64) {
+    pub(super) fn insert(&mut self, id: QuicStreamId, receive_limit: u64, send_limit: u64) {
         let receive = || ReceiveSide::new(receive_limit);
         match id.dir() {
             Dir::Bi => {
                 let make = || Exchange { id, receive: receive(), send: SendSide::new(send_limit) };
                 self.exchanges.insert(id, make);
             }
-            Dir::Uni => self.incoming.insert(id, || Incoming { id, receive: receive() }),
+            Dir::Uni => self.incoming.insert(id, || ClientStream { id, receive: receive() }),
         }
     }
 
     /// Adds a unidirectional stream of this side.
-    pub(super) fn insert_own(&mut self, id: StreamId, send_limit: u64) {
+    pub(super) fn insert_own(&mut self, id: QuicStreamId, send_limit: u64) {
         self.own.insert(id, || Outgoing { id, send: SendSide::new(send_limit) });
     }
 
     /// Removes a stream if nothing remains to be done on it. Returns true then. Must be called once after a side has
     /// ended.
-    pub(super) fn end(&mut self, id: StreamId) -> bool {
+    pub(super) fn end(&mut self, id: QuicStreamId) -> bool {
         match (id.is_by_server(), id.dir()) {
             (true, _) => self.own.end(id),
             (false, Dir::Bi) => self.exchanges.end(id),
@@ -237,10 +237,10 @@ impl Tables {
 mod tests {
     use super::*;
 
-    struct Slot(StreamId, bool);
+    struct Slot(QuicStreamId, bool);
 
-    impl Entry for Slot {
-        fn id(&self) -> StreamId {
+    impl StreamEntry for Slot {
+        fn id(&self) -> QuicStreamId {
             self.0
         }
 
@@ -249,8 +249,8 @@ mod tests {
         }
     }
 
-    fn id(number: u64) -> StreamId {
-        StreamId::of(number, Dir::Bi, false)
+    fn id(number: u64) -> QuicStreamId {
+        QuicStreamId::of(number, Dir::Bi, false)
     }
 
     fn end(table: &mut Table<Slot>, number: u64) {

@@ -227,7 +227,7 @@ fn new_ids_are_limited() {
         raw.send(&new_id(sequence, sequence));
     }
     assert_eq!(raw.close, None);
-    // It does not.
+    // The other one does not.
     let mut raw = connected();
     raw.acks = false;
     for sequence in 1..500 {

@@ -113,7 +113,7 @@ fn a_lost_challenge_is_repeated() {
 #[test]
 fn an_unproved_address_gets_little() {
     let mut world = busy(5);
-    // The client's packets seem to come from another address, at which there is nobody.
+    // The client's packets seem to come from another address, at which there is no client.
     let (mut received, mut forged, mut sent) = (0, 0, 0_usize);
     let report = std::rc::Rc::new(std::cell::Cell::new((0, 0)));
     let told = std::rc::Rc::clone(&report);

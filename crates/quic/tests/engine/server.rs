@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tailcoat_quic::{
-    CongestionControl, Connection, ConnectionId, ConnectionKey, Datagram, Dir, Endpoint, EndpointConfig, Event,
-    Handled, IdSource, Incoming, LostReason, ReadEnd, StreamEvent, StreamId, StreamLimits, TlsServer,
+    CongestionAlgorithm, Connection, ConnectionId, ConnectionKey, Datagram, Dir, EndpointConfig, Handled, IdSource,
+    LostReason, NewClient, QuicEvent, QuicStreamId, ReadEnd, ServerEndpoint, StreamEvent, StreamLimits, TlsServer,
     TransportSettings, WriteEnd,
 };
 
@@ -67,7 +67,7 @@ pub(crate) fn settings() -> TransportSettings {
         },
         idle_timeout: Duration::from_secs(30),
         initial_round_trip: Duration::from_millis(100),
-        congestion: CongestionControl::Cubic,
+        congestion: CongestionAlgorithm::Cubic,
         initial_window_bytes: 14_720,
         probes_mtu: true,
         qlog: None,
@@ -90,11 +90,11 @@ struct Exchange {
 /// Connection with its application.
 pub(crate) struct ServerConnection {
     pub(crate) connection: Connection,
-    exchanges: BTreeMap<StreamId, Exchange>,
+    exchanges: BTreeMap<QuicStreamId, Exchange>,
     pub(crate) events: Vec<&'static str>,
     pub(crate) lost: Option<LostReason>,
     pub(crate) has_completed: bool,
-    pub(crate) stopped: Vec<(StreamId, u64)>,
+    pub(crate) stopped: Vec<(QuicStreamId, u64)>,
     /// Errors that client's streams were reset with.
     pub(crate) resets: Vec<u64>,
     /// Uploaded bytes that were not those of the pattern.
@@ -110,13 +110,13 @@ pub(crate) struct ServerConnection {
 
 /// Server.
 pub(crate) struct Server {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: ServerEndpoint,
     pub(crate) tls: Arc<dyn TlsServer>,
     pub(crate) settings: TransportSettings,
     pub(crate) connections: BTreeMap<ConnectionKey, ServerConnection>,
     /// New clients wait until [`Self::accept_waiting`].
     pub(crate) defers: bool,
-    pub(crate) waiting: Vec<Incoming>,
+    pub(crate) waiting: Vec<NewClient>,
     /// Clients must answer a Retry packet.
     pub(crate) retries: bool,
     pub(crate) validated: Vec<bool>,
@@ -137,7 +137,7 @@ impl Server {
     /// Makes a server; another seed gives other connection IDs, with the same keys.
     pub(crate) fn with_seed(settings: TransportSettings, seed: u64) -> Self {
         let tls: Arc<dyn TlsServer> = Arc::new(tls::Server::new());
-        let mut endpoint = Endpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(Ids::new(seed)));
+        let mut endpoint = ServerEndpoint::new(EndpointConfig::new([1; 32], [2; 32]), Box::new(Ids::new(seed)));
         endpoint.set_accepts(Some(Arc::clone(&tls)));
         Self {
             endpoint,
@@ -170,7 +170,7 @@ impl Server {
                 let server = self.connections.get_mut(&key).expect("a connection of the endpoint");
                 server.connection.handle_datagram(now, datagram);
             }
-            Handled::Incoming(incoming) => {
+            Handled::NewClient(incoming) => {
                 if self.defers {
                     self.waiting.push(incoming);
                 } else if self.retries && !incoming.is_validated() {
@@ -302,37 +302,37 @@ impl ServerConnection {
     fn run_application(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::HelloReceived => self.events.push("hello"),
-                Event::Connected(session) => {
+                QuicEvent::HelloReceived => self.events.push("hello"),
+                QuicEvent::Connected(session) => {
                     assert!(!session.is_handshaking());
                     self.events.push("connected");
                     self.has_completed = true;
                 }
-                Event::Lost(reason) => {
+                QuicEvent::Lost(reason) => {
                     assert!(self.lost.replace(reason).is_none(), "lost twice");
                     self.events.push("lost");
                 }
-                Event::Stream(StreamEvent::Opened { dir }) => {
+                QuicEvent::Stream(StreamEvent::Opened { dir }) => {
                     while let Some(id) = self.connection.streams().accept(dir) {
                         self.exchanges.insert(id, Exchange::default());
                         self.read(id);
                     }
                 }
-                Event::Stream(StreamEvent::Readable { id }) => self.read(id),
-                Event::Stream(StreamEvent::Writable { id }) => self.write(id),
-                Event::Stream(StreamEvent::Stopped { id, code }) => {
+                QuicEvent::Stream(StreamEvent::Readable { id }) => self.read(id),
+                QuicEvent::Stream(StreamEvent::Writable { id }) => self.write(id),
+                QuicEvent::Stream(StreamEvent::Stopped { id, code }) => {
                     self.stopped.push((id, code));
                     if let Some(exchange) = self.exchanges.get_mut(&id) {
                         (exchange.out, exchange.body, exchange.finishes) = (Vec::new(), None, false);
                     }
                 }
                 #[allow(unreachable_patterns)]
-                Event::Stream(_) => {}
+                QuicEvent::Stream(_) => {}
             }
         }
     }
 
-    fn read(&mut self, id: StreamId) {
+    fn read(&mut self, id: QuicStreamId) {
         if !self.reads {
             return;
         }
@@ -427,7 +427,7 @@ impl ServerConnection {
         }
     }
 
-    fn write(&mut self, id: StreamId) {
+    fn write(&mut self, id: QuicStreamId) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         loop {
             if exchange.out.is_empty() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quinn_proto::{TransportConfig, VarInt};
-use tailcoat_quic::CongestionControl;
+use tailcoat_quic::CongestionAlgorithm;
 
 use super::client;
 use super::network::{Fate, Marks, Way};
@@ -54,7 +54,7 @@ fn a_thousand_streams_with_losses() {
 }
 
 /// Runs a transfer on a link of 10 MB/s and 20 ms. Returns its time and the datagrams of the sender.
-fn transfer(seed: u64, bytes: usize, is_upload: bool, loss: u64, congestion: CongestionControl) -> (f64, u64) {
+fn transfer(seed: u64, bytes: usize, is_upload: bool, loss: u64, congestion: CongestionAlgorithm) -> (f64, u64) {
     let settings = tailcoat_quic::TransportSettings { congestion, ..server::settings() };
     let mut world = World::with(seed, settings, fast());
     world.network.set(|link| {
@@ -75,7 +75,7 @@ fn transfer(seed: u64, bytes: usize, is_upload: bool, loss: u64, congestion: Con
 #[test]
 fn large_responses_are_exact_and_fast() {
     let bytes = 8 << 20;
-    for congestion in [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Bbr] {
+    for congestion in [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Bbr] {
         let least = bytes as f64 / 1_400.0;
         let (took, sent) = transfer(1, bytes, false, 0, congestion);
         println!("{congestion:?} 0: {took:.2} s, {:.3} of the packets", sent as f64 / least);
@@ -93,7 +93,7 @@ fn large_responses_are_exact_and_fast() {
 fn large_uploads_are_exact() {
     let bytes = 8 << 20;
     for (loss, limit) in [(0, 2.0), (20, 30.0), (100, 120.0)] {
-        let (took, sent) = transfer(3, bytes, true, loss, CongestionControl::Cubic);
+        let (took, sent) = transfer(3, bytes, true, loss, CongestionAlgorithm::Cubic);
         println!("upload {loss}: {took:.2} s, {sent} packets");
         assert!(took <= limit, "{loss} {took} {sent}");
     }
@@ -395,7 +395,7 @@ fn packets_that_overtake_each_other_are_not_sent_again_and_again() {
 #[test]
 fn losses_in_a_large_window_cost_little_time() {
     let mut settings = server::settings();
-    settings.congestion = CongestionControl::Bbr;
+    settings.congestion = CongestionAlgorithm::Bbr;
     settings.streams.send_window_bytes = 64 << 20;
     let mut transport = fast();
     transport.stream_receive_window(VarInt::from_u32(64 << 20));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn_proto::VarInt;
-use tailcoat_quic::{CongestionControl, TransportSettings};
+use tailcoat_quic::{CongestionAlgorithm, TransportSettings};
 
 use super::client::{self, Client};
 use super::network::{Fate, Link, Marks, Way};
@@ -161,7 +161,7 @@ fn the_number_of_requests_may_change() {
 
 #[test]
 fn paths_of_all_kinds() {
-    for congestion in [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Bbr] {
+    for congestion in [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Bbr] {
         for (delay_us, rate, queue) in [
             (50, None, 10 * MS),
             (500, Some(100 << 20), 5 * MS),
@@ -197,7 +197,7 @@ fn paths_of_all_kinds() {
 
 #[test]
 fn two_connections_share_a_line() {
-    for kinds in [[CongestionControl::Cubic; 2], [CongestionControl::Bbr; 2]] {
+    for kinds in [[CongestionAlgorithm::Cubic; 2], [CongestionAlgorithm::Bbr; 2]] {
         let mut world = World::new(7);
         world.network.set(|link| (link.rate, link.queue) = (Some(4 << 20), 60 * MS));
         let tls = tls::client_tls(false);
@@ -221,7 +221,7 @@ fn two_connections_share_a_line() {
 fn chaos(seed: u64) {
     let mut random = Random(seed * 7_919 + 1);
     let congestion =
-        [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Bbr][random.below(3) as usize];
+        [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Bbr][random.below(3) as usize];
     let mut settings = TransportSettings { congestion, ..server::settings() };
     settings.streams.bidi_max = 1 + random.below(20);
     settings.streams.window_bytes = 2_000 + random.below(100_000);

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll};
 use std::time::{Duration, Instant};
 
-use tailcoat_quic::{Event, StreamEvent, TlsSession};
+use tailcoat_quic::{QuicEvent, StreamEvent, TlsSession};
 use wire::h3::{H3Error, H3ErrorCode, H3Limits, H3StreamId};
 use wire::qpack::DecoderLimits;
 
@@ -221,15 +221,15 @@ impl H3WorkerConnection {
         }
     }
 
-    fn on_event(&mut self, event: Event, turn: &mut H3Turn<'_>) {
+    fn on_event(&mut self, event: QuicEvent, turn: &mut H3Turn<'_>) {
         match event {
-            Event::Connected(session) => self.on_connected(&*session),
-            Event::HelloReceived => self.on_first_message(turn),
-            Event::Lost(_) => self.on_closed(turn),
-            Event::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
-            Event::Stream(StreamEvent::Readable { id }) => self.streams.mark_readable(h3_id(id)),
-            Event::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
-            Event::Stream(StreamEvent::Stopped { id, code }) => self.on_stopped(h3_id(id), code, turn),
+            QuicEvent::Connected(session) => self.on_connected(&*session),
+            QuicEvent::HelloReceived => self.on_first_message(turn),
+            QuicEvent::Lost(_) => self.on_closed(turn),
+            QuicEvent::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
+            QuicEvent::Stream(StreamEvent::Readable { id }) => self.streams.mark_readable(h3_id(id)),
+            QuicEvent::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
+            QuicEvent::Stream(StreamEvent::Stopped { id, code }) => self.on_stopped(h3_id(id), code, turn),
         }
     }
 

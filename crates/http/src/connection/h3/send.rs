@@ -1,7 +1,7 @@
 //! Sending: frames and content go to the streams of QUIC.
 
 use bytes::Bytes;
-use tailcoat_quic::StreamId;
+use tailcoat_quic::QuicStreamId;
 use wire::h3::{H3ErrorCode, H3StreamId};
 
 use super::streams::{H3Streams, PIECE_BYTES, quic_id};
@@ -10,7 +10,7 @@ use crate::connection::exchange::{ExchangeTurn, HttpStreams, StreamFault};
 use crate::handler::Now;
 
 /// Streams of this side, in the order of the buffers in [`wire::h3::H3Output`].
-pub(super) type OwnStreams = [Option<StreamId>; 3];
+pub(super) type OwnStreams = [Option<QuicStreamId>; 3];
 
 /// Outcome of sending on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

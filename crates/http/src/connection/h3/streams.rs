@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tailcoat_quic::StreamId;
+use tailcoat_quic::QuicStreamId;
 use wire::Priority;
 use wire::h3::{H3ErrorCode, H3Limits, H3Output, H3ServerConnection, H3StreamGone, H3StreamId, H3Turn};
 use wire::http::date::DATE_BYTES;
@@ -102,12 +102,12 @@ impl ReceivingSide {
 }
 
 /// Converts an id to the form of QUIC.
-pub(super) fn quic_id(id: H3StreamId) -> StreamId {
-    StreamId(id.0)
+pub(super) fn quic_id(id: H3StreamId) -> QuicStreamId {
+    QuicStreamId(id.0)
 }
 
 /// Converts an id to the form of HTTP/3.
-pub(super) fn h3_id(id: StreamId) -> H3StreamId {
+pub(super) fn h3_id(id: QuicStreamId) -> H3StreamId {
     H3StreamId(id.0)
 }
 

@@ -43,7 +43,7 @@ const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// quic-go (Caddy) begin with 32. They are paced, so that they do not leave as one burst.
 const INITIAL_WINDOW_BYTES: u64 = 32 * 1_460;
 
-/// The same for BBR, which paces what it sends by its own estimate from the beginning. Chromium begins with 200 packets.
+/// Initial window for BBR, which paces what it sends by its own estimate from the beginning. Chromium begins with 200 packets.
 const BBR_WINDOW_BYTES: u64 = 200 * 1_200;
 
 /// Time for which the token of a Retry packet is valid.
@@ -171,10 +171,10 @@ pub(crate) fn requests_max_first(concurrent_streams_max: usize) -> usize {
 }
 
 /// Algorithm of congestion control, and its initial window in bytes.
-fn congestion(algorithm: CongestionControl) -> (tailcoat_quic::CongestionControl, u64) {
+fn congestion(algorithm: CongestionControl) -> (tailcoat_quic::CongestionAlgorithm, u64) {
     match algorithm {
-        CongestionControl::Cubic => (tailcoat_quic::CongestionControl::Cubic, INITIAL_WINDOW_BYTES),
-        CongestionControl::Bbr => (tailcoat_quic::CongestionControl::Bbr, BBR_WINDOW_BYTES),
-        CongestionControl::NewReno => (tailcoat_quic::CongestionControl::NewReno, INITIAL_WINDOW_BYTES),
+        CongestionControl::Cubic => (tailcoat_quic::CongestionAlgorithm::Cubic, INITIAL_WINDOW_BYTES),
+        CongestionControl::Bbr => (tailcoat_quic::CongestionAlgorithm::Bbr, BBR_WINDOW_BYTES),
+        CongestionControl::NewReno => (tailcoat_quic::CongestionAlgorithm::NewReno, INITIAL_WINDOW_BYTES),
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoint of UDP sockets: passes datagrams to connections, and accepts new ones.
+//! ServerEndpoint of UDP sockets: passes datagrams to connections, and accepts new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tailcoat_quic::{
-    Connection, ConnectionKey, Datagram, Endpoint, EndpointEvent, Handled, Incoming, IssuedId, Transmit,
+    Connection, ConnectionKey, Datagram, EndpointEvent, Handled, IssuedId, NewClient, ServerEndpoint, Transmit,
 };
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -77,7 +77,7 @@ pub struct EndpointSockets {
     pub accepting: Option<QuicSocket>,
 }
 
-/// Endpoint of a worker at an address.
+/// ServerEndpoint of a worker at an address.
 pub struct QuicEndpoint {
     pub(super) context: Rc<Context>,
     connections: Rc<Connections>,
@@ -95,7 +95,7 @@ pub struct QuicEndpoint {
 }
 
 struct EndpointState {
-    proto: Endpoint,
+    proto: ServerEndpoint,
     /// Initial packets with an ID of the endpoint.
     initials: InitialBudget,
     /// Packets of the accepting socket.
@@ -106,7 +106,7 @@ struct EndpointState {
     settings: Option<Arc<QuicSettings>>,
     /// Connections, by their key.
     members: Vec<Option<Member>>,
-    waiting: VecDeque<Incoming>,
+    waiting: VecDeque<NewClient>,
     timers: Timers,
     /// Output that the socket has not accepted.
     unsent: Option<(Transmit, Vec<u8>)>,
@@ -153,7 +153,7 @@ impl QuicEndpoint {
         let retries = Arc::default();
         let ids = SlotIds::new(slot, keys.tags(), Arc::clone(&retries));
         let state = EndpointState {
-            proto: Endpoint::new(endpoint_config(keys), Box::new(ids)),
+            proto: ServerEndpoint::new(endpoint_config(keys), Box::new(ids)),
             initials: InitialBudget::default(),
             first_packets: InitialBudget::default(),
             pauses_until: None,
@@ -329,12 +329,12 @@ impl QuicEndpoint {
                         member.datagram_bytes_max = member.datagram_bytes_max.max(datagram_bytes);
                     }
                 }
-                Handled::Incoming(incoming)
+                Handled::NewClient(incoming)
                     if state.waiting.len() < WAITING_MAX && self.role.get() == EndpointRole::Accepts =>
                 {
                     state.waiting.push_back(incoming);
                 }
-                Handled::Incoming(incoming) => state.proto.ignore(incoming),
+                Handled::NewClient(incoming) => state.proto.ignore(incoming),
                 // If it is lost, the client asks again.
                 Handled::Response(transmit) => _ = self.sockets.own.send(&transmit, response),
                 Handled::Dropped => {}
@@ -355,7 +355,7 @@ impl QuicEndpoint {
     }
 
     /// Accepts a client, if there is a place.
-    fn accept(self: &Rc<Self>, incoming: Incoming, now: Instant) {
+    fn accept(self: &Rc<Self>, incoming: NewClient, now: Instant) {
         let client = LogClient::Ip(incoming.remote());
         let is_validated = incoming.is_validated();
         if !is_validated && incoming.may_retry() && self.unvalidated.get() >= UNVALIDATED_MAX {
@@ -392,7 +392,7 @@ impl QuicEndpoint {
     }
 
     /// Sends a Retry packet.
-    fn demand_token(&self, incoming: Incoming) {
+    fn demand_token(&self, incoming: NewClient) {
         let output = &mut *self.buffers.send.borrow_mut();
         output.clear();
         self.retries.store(true, Ordering::Relaxed);

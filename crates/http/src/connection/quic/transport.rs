@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
 
-use tailcoat_quic::{Connection, ConnectionKey, Datagram, EndpointEvent, Event};
+use tailcoat_quic::{Connection, ConnectionKey, Datagram, EndpointEvent, QuicEvent};
 
 use super::endpoint::QuicEndpoint;
 use super::timers::TimerEntry;
@@ -148,7 +148,7 @@ impl QuicTransport {
     }
 
     /// Next event of the connection or its streams.
-    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<QuicEvent> {
         self.proto.poll_event()
     }
 

@@ -4,7 +4,7 @@ mod model;
 
 use super::*;
 use crate::error::TransportError;
-use crate::frame::{Frame, FrameReader};
+use crate::frame::{FrameReader, QuicFrame};
 
 const LIMITS: StreamLimits = StreamLimits {
     window_bytes: 16 << 10,
@@ -26,12 +26,12 @@ fn streams(limits: &StreamLimits) -> Streams {
     streams
 }
 
-fn request(number: u64) -> StreamId {
-    StreamId::of(number, Dir::Bi, false)
+fn request(number: u64) -> QuicStreamId {
+    QuicStreamId::of(number, Dir::Bi, false)
 }
 
-fn incoming(number: u64) -> StreamId {
-    StreamId::of(number, Dir::Uni, false)
+fn incoming(number: u64) -> QuicStreamId {
+    QuicStreamId::of(number, Dir::Uni, false)
 }
 
 /// Writes a packet of at most so many bytes.
@@ -42,7 +42,7 @@ fn packet(streams: &mut Streams, bytes_max: usize) -> (Vec<u8>, Vec<SentFrame>) 
     (out.split_off(10), sent.into())
 }
 
-fn frames(payload: &[u8]) -> Vec<Frame<'_>> {
+fn frames(payload: &[u8]) -> Vec<QuicFrame<'_>> {
     FrameReader::new(payload).collect::<Result<_, _>>().unwrap()
 }
 
@@ -58,7 +58,7 @@ fn events(streams: &mut Streams) -> Vec<StreamEvent> {
     std::iter::from_fn(|| streams.poll_event()).collect()
 }
 
-fn accept_all(streams: &mut Streams, dir: Dir) -> Vec<StreamId> {
+fn accept_all(streams: &mut Streams, dir: Dir) -> Vec<QuicStreamId> {
     std::iter::from_fn(|| streams.accept(dir)).collect()
 }
 
@@ -67,10 +67,10 @@ fn code(result: Result<(), TransportError>) -> u64 {
 }
 
 /// Payload of all STREAM frames of a stream in a packet, with true if the stream ends.
-fn data_of(payload: &[u8], of: StreamId) -> (Vec<u8>, bool) {
+fn data_of(payload: &[u8], of: QuicStreamId) -> (Vec<u8>, bool) {
     let (mut all, mut has_ended) = (Vec::new(), false);
     for frame in frames(payload) {
-        if let Frame::Stream { id, data, is_fin, .. } = frame
+        if let QuicFrame::Stream { id, data, is_fin, .. } = frame
             && id == of
         {
             all.extend_from_slice(data);
@@ -111,9 +111,9 @@ fn requests_get_responses_and_leave_nothing() {
             packets.push(sent);
             // Some have MAX_DATA or MAX_STREAMS.
             frames(&payload).iter().for_each(|frame| match frame {
-                Frame::MaxData(bytes) => assert!(*bytes > LIMITS.connection_window_bytes),
-                Frame::MaxStreams { dir: Dir::Bi, count } => assert!(*count > number),
-                Frame::Stream { .. } => {}
+                QuicFrame::MaxData(bytes) => assert!(*bytes > LIMITS.connection_window_bytes),
+                QuicFrame::MaxStreams { dir: Dir::Bi, count } => assert!(*count > number),
+                QuicFrame::Stream { .. } => {}
                 other => panic!("{other:?}"),
             });
         }
@@ -152,7 +152,7 @@ fn packets_are_filled() {
         assert!(payload.len() == 1200 || !streams.can_send());
         let last = sent.len() - 1;
         for (index, frame) in frames(&payload).iter().enumerate() {
-            if let Frame::Stream { id, .. } = frame {
+            if let QuicFrame::Stream { id, .. } = frame {
                 assert!(index < last || payload.len() <= 1200);
                 order.push(id.number());
             }
@@ -197,7 +197,7 @@ fn priorities_are_kept_while_streams_wait() {
     while streams.can_send() {
         let (payload, _) = packet(&mut streams, 1003);
         order.extend(frames(&payload).iter().filter_map(|frame| match frame {
-            Frame::Stream { id, .. } => Some(id.number()),
+            QuicFrame::Stream { id, .. } => Some(id.number()),
             _ => None,
         }));
     }
@@ -250,7 +250,7 @@ fn violations_are_errors() {
     let mut streams = streams(&LIMITS);
     let own = streams.open_uni().unwrap();
     let data = || Bytes::from_static(b"data");
-    for id in [own, StreamId::of(0, Dir::Bi, true), StreamId::of(5, Dir::Uni, true)] {
+    for id in [own, QuicStreamId::of(0, Dir::Bi, true), QuicStreamId::of(5, Dir::Uni, true)] {
         assert_eq!(code(streams.on_stream(id, 0, data(), false)), TransportError::STREAM_STATE_ERROR);
         assert_eq!(code(streams.on_reset_stream(id, 0, 0)), TransportError::STREAM_STATE_ERROR);
         assert_eq!(code(streams.on_stream_data_blocked(id)), TransportError::STREAM_STATE_ERROR);
@@ -288,10 +288,10 @@ fn resets_are_read_and_return_the_window() {
     assert_eq!(streams.read(id, 10), Err(ReadEnd::Reset(9)));
     assert_eq!(streams.read(id, 10), Err(ReadEnd::Closed));
     let (payload, sent) = packet(&mut streams, 1200);
-    assert!(matches!(frames(&payload)[..], [Frame::MaxData(81_920)]));
+    assert!(matches!(frames(&payload)[..], [QuicFrame::MaxData(81_920)]));
     lost(&mut streams, &sent);
     let (payload, _) = packet(&mut streams, 1200);
-    assert!(matches!(frames(&payload)[..], [Frame::MaxData(81_920)]));
+    assert!(matches!(frames(&payload)[..], [QuicFrame::MaxData(81_920)]));
     streams.reset(id, 1);
     let (_, sent) = packet(&mut streams, 1200);
     assert_eq!((sent.as_slice(), streams.sending()), (&[SentFrame::ResetStream { id }][..], 1));
@@ -318,12 +318,12 @@ fn stopped_streams_are_reset_with_the_clients_code() {
     assert_eq!((streams.unacked_bytes(), streams.sending()), (0, 1));
     acked(&mut streams, &first);
     let (payload, sent) = packet(&mut streams, 1200);
-    assert!(matches!(frames(&payload)[..], [Frame::ResetStream { code: 77, final_bytes: 1198, .. }]));
+    assert!(matches!(frames(&payload)[..], [QuicFrame::ResetStream { code: 77, final_bytes: 1198, .. }]));
     lost(&mut streams, &first);
     lost(&mut streams, &sent);
     lost(&mut streams, &sent);
     let (payload, again) = packet(&mut streams, 1200);
-    assert!(matches!(frames(&payload)[..], [Frame::ResetStream { code: 77, final_bytes: 1198, .. }]));
+    assert!(matches!(frames(&payload)[..], [QuicFrame::ResetStream { code: 77, final_bytes: 1198, .. }]));
     assert!(!streams.can_send());
     lost(&mut streams, &again);
     // The first packet has arrived after all.
@@ -349,7 +349,9 @@ fn stop_sending_is_sent_until_the_client_ends() {
     streams.stop(id, 5);
     let (payload, sent) = packet(&mut streams, 1200);
     assert!(
-        frames(&payload).iter().all(|frame| matches!(frame, Frame::MaxData(_) | Frame::StopSending { code: 5, .. })),
+        frames(&payload)
+            .iter()
+            .all(|frame| matches!(frame, QuicFrame::MaxData(_) | QuicFrame::StopSending { code: 5, .. })),
         "{:?}",
         frames(&payload)
     );
@@ -403,12 +405,12 @@ fn blocked_writes_go_on() {
 fn own_streams_are_bounded_by_the_client() {
     let mut streams = streams(&LIMITS);
     let own: Vec<_> = std::iter::from_fn(|| streams.open_uni()).collect();
-    assert_eq!(own, [StreamId(3), StreamId(7), StreamId(11)]);
+    assert_eq!(own, [QuicStreamId(3), QuicStreamId(7), QuicStreamId(11)]);
     streams.on_max_streams(Dir::Bi, 9);
     assert_eq!(streams.open_uni(), None);
     streams.on_max_streams(Dir::Uni, 4);
     streams.on_max_streams(Dir::Uni, 2);
-    assert_eq!(streams.open_uni(), Some(StreamId(15)));
+    assert_eq!(streams.open_uni(), Some(QuicStreamId(15)));
     assert_eq!(streams.open_uni(), None);
     assert_eq!(streams.write(own[0], &mut [Bytes::from(vec![0; 2000])]), Ok(1024));
     assert_eq!(streams.read(own[0], 1), Err(ReadEnd::Closed));
@@ -446,7 +448,7 @@ fn floods_take_bounded_memory() {
     }
     assert_eq!(streams.exchanges(), 0);
     let (payload, _) = packet(&mut streams, 1200);
-    assert!(matches!(frames(&payload)[..], [Frame::MaxStreams { dir: Dir::Bi, count: 128 }]));
+    assert!(matches!(frames(&payload)[..], [QuicFrame::MaxStreams { dir: Dir::Bi, count: 128 }]));
     streams.shrink();
     assert_eq!(streams.events.capacity() + streams.blocked.capacity(), 0);
 }
@@ -499,7 +501,7 @@ fn data_in_many_chunks_is_found() {
     let mut received = vec![0; all.len()];
     for (payload, sent) in &packets {
         for frame in frames(payload) {
-            if let Frame::Stream { offset, data, .. } = frame {
+            if let QuicFrame::Stream { offset, data, .. } = frame {
                 received[offset as usize..][..data.len()].copy_from_slice(data);
                 assert_eq!(data, &all[offset as usize..][..data.len()]);
             }

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::*;
 
 /// Byte at an offset of a stream.
-fn byte(id: StreamId, offset: u64) -> u8 {
+fn byte(id: QuicStreamId, offset: u64) -> u8 {
     (offset.wrapping_mul(31) + offset / 256 + id.0 * 7) as u8
 }
 
-fn bytes(id: StreamId, range: Range<u64>) -> Bytes {
+fn bytes(id: QuicStreamId, range: Range<u64>) -> Bytes {
     range.map(|offset| byte(id, offset)).collect::<Vec<_>>().into()
 }
 
@@ -33,8 +33,8 @@ struct Packet {
 
 /// Client that receives, with its limits.
 struct Client {
-    streams: BTreeMap<StreamId, Received>,
-    limits: BTreeMap<StreamId, u64>,
+    streams: BTreeMap<QuicStreamId, Received>,
+    limits: BTreeMap<QuicStreamId, u64>,
     limit: u64,
 }
 
@@ -42,7 +42,7 @@ impl Client {
     fn receive(&mut self, payload: &[u8]) {
         for frame in frames(payload) {
             match frame {
-                Frame::Stream { id, offset, data, is_fin } => {
+                QuicFrame::Stream { id, offset, data, is_fin } => {
                     let stream = self.streams.entry(id).or_default();
                     let end = offset + data.len() as u64;
                     assert!(end <= self.limits[&id], "limit of the stream");
@@ -57,7 +57,7 @@ impl Client {
                         stream.has[offset as usize + index] = true;
                     }
                 }
-                Frame::Padding | Frame::MaxStreams { .. } | Frame::MaxData(_) => {}
+                QuicFrame::Padding | QuicFrame::MaxStreams { .. } | QuicFrame::MaxData(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -223,8 +223,8 @@ fn run_receiver(operations: &[(u8, u16, u16)], total: u64) {
                     }
                     for frame in frames(&payload) {
                         match frame {
-                            Frame::MaxData(bytes) => limit = limit.max(bytes),
-                            Frame::MaxStreamData { id, bytes } => {
+                            QuicFrame::MaxData(bytes) => limit = limit.max(bytes),
+                            QuicFrame::MaxStreamData { id, bytes } => {
                                 let limit = &mut stream_limits[id.number() as usize];
                                 *limit = bytes.max(*limit);
                             }
