@@ -97,8 +97,12 @@ impl CryptoStream {
             return Ok(());
         }
         if offset > self.read_bytes {
-            let is_longer = self.parts.get(&offset).is_none_or(|known| known.len() < data.len());
-            if is_longer && self.parts.len() < PARTS_MAX {
+            let known = self.parts.get(&offset).map(Vec::len);
+            // The packet will be acknowledged, so that the part is not sent again.
+            if known.is_none() && self.parts.len() >= PARTS_MAX {
+                return Err(TransportError::crypto_buffer_exceeded("too many parts of the handshake"));
+            }
+            if known.is_none_or(|known| known < data.len()) {
                 self.parts.insert(offset, data.to_vec());
             }
             return Ok(());
@@ -150,10 +154,12 @@ mod tests {
         assert_eq!(receive(&mut stream, 0, b"abc").unwrap(), b"");
         assert_eq!(receive(&mut stream, 5, b"fgh").unwrap(), b"hi");
         assert!(receive(&mut stream, 9, &[0; AHEAD_BYTES_MAX as usize + 1]).is_err());
-        for offset in (100..).step_by(2).take(1_000) {
+        for offset in (100..).step_by(2).take(PARTS_MAX) {
             assert!(receive(&mut stream, offset, b"x").is_ok());
         }
-        assert_eq!(stream.parts.len(), PARTS_MAX);
+        assert!(receive(&mut stream, 100, b"xy").is_ok(), "a part that is known has a place");
+        let error = receive(&mut stream, 99, b"x").unwrap_err();
+        assert_eq!(error.code, TransportError::CRYPTO_BUFFER_EXCEEDED);
     }
 
     #[test]
