@@ -2,19 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::path::EcnOutcome;
+use super::crypto::CryptoStream;
+use super::ids::{LocalIds, RemoteIds};
+use super::path::{EcnOutcome, Path};
 use super::space::{PacketSpace, select};
 use super::{Connection, Due};
 use crate::error::TransportError;
-use crate::frame::AckFrame;
+use crate::frame::{AckFrame, EcnCounts};
 use crate::packet::Space;
-use crate::qlog::QlogMetrics;
+use crate::qlog::{QlogMetrics, QlogTrace};
+use crate::recovery::{ReceivedPackets, SentPackets};
 use crate::rtt::GRANULARITY;
 use crate::streams::{SentFrame, Streams};
-
-use super::crypto::CryptoStream;
-use super::ids::{LocalIds, RemoteIds};
-use crate::recovery::ReceivedPackets;
 
 /// Timeouts of the probe after which a loss of everything is persistent congestion (RFC 9002, section 7.6.1).
 const PERSISTENT_TIMEOUTS: u32 = 3;
@@ -38,6 +37,18 @@ struct FrameOwners<'a> {
     local_ids: &'a mut LocalIds,
     remote_ids: &'a mut RemoteIds,
     due: &'a mut Due,
+}
+
+/// Parts of a connection that acknowledgments and losses in a space change.
+struct AckParts<'a> {
+    sent: &'a mut SentPackets,
+    owners: FrameOwners<'a>,
+    path: &'a mut Path,
+    qlog: &'a mut Option<Box<QlogTrace>>,
+    lost_packets: &'a mut u32,
+    loss_at: &'a mut Option<Instant>,
+    ecn_counts: &'a mut EcnCounts,
+    probes: &'a mut u8,
 }
 
 impl FrameOwners<'_> {
@@ -82,17 +93,11 @@ impl Connection {
         select(&mut self.handshake, &mut self.data, space)
     }
 
-    /// Handles an ACK frame.
-    pub(super) fn on_ack(&mut self, now: Instant, space: Space, ack: &AckFrame<'_>) -> Result<(), TransportError> {
-        let is_app_limited = self.is_app_limited;
-        let delay = self.ack_delay(space, ack.delay);
-        let Some(packets) = select(&mut self.handshake, &mut self.data, space) else { return Ok(()) };
-        let PacketSpace { sent, received, crypto, ecn_counts, .. } = packets;
-        let (path, lost_packets) = (&mut self.path, &mut self.lost_packets);
-        if let Some(sent_at) = sent.sent_at_if_outstanding(ack.largest) {
-            path.rtt.update(now.saturating_duration_since(sent_at), delay);
-        }
-        let mut owners = FrameOwners {
+    /// Splits the connection for a space, if it still exists.
+    fn ack_parts(&mut self, space: Space) -> Option<AckParts<'_>> {
+        let packets = select(&mut self.handshake, &mut self.data, space)?;
+        let PacketSpace { sent, received, crypto, loss_at, ecn_counts, probes, .. } = packets;
+        let owners = FrameOwners {
             streams: &mut self.streams,
             crypto,
             received,
@@ -100,6 +105,19 @@ impl Connection {
             remote_ids: &mut self.remote_ids,
             due: &mut self.due,
         };
+        let (path, qlog, lost_packets) = (&mut self.path, &mut self.qlog, &mut self.lost_packets);
+        Some(AckParts { sent, owners, path, qlog, lost_packets, loss_at, ecn_counts, probes })
+    }
+
+    /// Handles an ACK frame.
+    pub(super) fn on_ack(&mut self, now: Instant, space: Space, ack: &AckFrame<'_>) -> Result<(), TransportError> {
+        let is_app_limited = self.is_app_limited;
+        let delay = self.ack_delay(space, ack.delay);
+        let Some(parts) = self.ack_parts(space) else { return Ok(()) };
+        let AckParts { sent, mut owners, path, lost_packets, ecn_counts, .. } = parts;
+        if let Some(sent_at) = sent.sent_at_if_outstanding(ack.largest) {
+            path.rtt.update(now.saturating_duration_since(sent_at), delay);
+        }
         let (mut acked_packets, mut marked_packets, mut newest_sent_at) = (0_u64, 0_u64, None);
         for range in ack.ranges() {
             sent.on_ack_range(range, &mut |packet, frames| {
@@ -148,7 +166,6 @@ impl Connection {
         {
             keys.on_acked(ack.largest);
         }
-        // A client that may not have the address validated keeps its timeout (RFC 9002, section 6.2.1): only clients do.
         self.probe_timeouts = 0;
         self.detect_lost(now, space);
         let round_trip = self.path.rtt.smoothed();
@@ -190,20 +207,11 @@ impl Connection {
     /// Finds lost packets, and lets their frames be sent again.
     pub(super) fn detect_lost(&mut self, now: Instant, space: Space) {
         let persistent = (self.path.rtt.pto_base() + self.peer.ack_delay_max) * PERSISTENT_TIMEOUTS;
-        let Some(packets) = select(&mut self.handshake, &mut self.data, space) else { return };
-        let PacketSpace { sent, received, crypto, loss_at, .. } = packets;
-        let path = &mut self.path;
+        let Some(parts) = self.ack_parts(space) else { return };
+        let AckParts { sent, mut owners, path, qlog, lost_packets, loss_at, .. } = parts;
         let round_trip = path.rtt.latest().max(path.rtt.smoothed());
         let loss_delay = (round_trip + round_trip / 8).max(GRANULARITY);
-        let (qlog, mut count, number) = (&mut self.qlog, 0, path.number);
-        let mut owners = FrameOwners {
-            streams: &mut self.streams,
-            crypto,
-            received,
-            local_ids: &mut self.local_ids,
-            remote_ids: &mut self.remote_ids,
-            due: &mut self.due,
-        };
+        let (mut count, number) = (0, path.number);
         let outcome = sent.detect_lost(now, loss_delay, number, &mut |number, info, frames| {
             frames.for_each(|frame| owners.on_lost(frame));
             if let Some(qlog) = qlog {
@@ -226,7 +234,7 @@ impl Connection {
         let Some(newest_sent_at) = outcome.newest_sent_at else { return };
         // The lost packet may have had the challenge.
         path.repeat_challenge();
-        self.lost_packets = count;
+        *lost_packets = count;
         let is_persistent = path.rtt.is_sampled() && outcome.lost_period > persistent;
         if is_persistent {
             path.rtt.on_persistent_congestion();
@@ -289,21 +297,12 @@ impl Connection {
             if is_handshaking && space == Space::Data {
                 continue;
             }
-            let Some(packets) = select(&mut self.handshake, &mut self.data, space) else { continue };
+            let Some(AckParts { sent, mut owners, probes, .. }) = self.ack_parts(space) else { continue };
             // Lost bytes of TLS may wait for packets of another space, which the peer can't acknowledge without them.
-            if !packets.sent.has_ack_eliciting() && !packets.crypto.can_send() {
+            if !sent.has_ack_eliciting() && !owners.crypto.can_send() {
                 continue;
             }
-            let PacketSpace { sent, received, crypto, probes, .. } = packets;
             *probes = PROBES;
-            let mut owners = FrameOwners {
-                streams: &mut self.streams,
-                crypto,
-                received,
-                local_ids: &mut self.local_ids,
-                remote_ids: &mut self.remote_ids,
-                due: &mut self.due,
-            };
             sent.probe(usize::from(PROBES), &mut |frame| owners.on_lost(frame));
         }
     }

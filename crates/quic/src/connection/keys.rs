@@ -111,23 +111,24 @@ impl DataKeys {
         Ok(())
     }
 
-    /// Counts a packet of this side. Updates the keys before the cipher's limit is reached.
+    /// Counts a packet of this side. Returns true if the cipher's limit is near, so that the keys must be updated.
+    pub(super) fn on_encrypted(&mut self) -> bool {
+        self.encrypted += 1;
+        self.encrypted >= self.local.confidentiality_limit() / 100 * UPDATE_AT_PERCENT
+    }
+
+    /// Updates the keys before the cipher's limit is reached.
     ///
     /// # Errors
     /// The limit is reached, because the peer has acknowledged nothing since the last update.
-    pub(super) fn on_encrypted(&mut self, next_number: u64, until: Instant) -> Result<(), TransportError> {
-        self.encrypted += 1;
-        let limit = self.local.confidentiality_limit();
-        if self.encrypted < limit / 100 * UPDATE_AT_PERCENT {
-            return Ok(());
-        }
+    pub(super) fn update_at_limit(&mut self, next_number: u64, until: Instant) -> Result<(), TransportError> {
         if self.is_confirmed && self.previous.is_none() {
             self.update(next_number, until);
             // Packets of the peer with the old keys have lower numbers than the first with the new ones.
             self.first_received = u64::MAX;
             return Ok(());
         }
-        match self.encrypted >= limit {
+        match self.encrypted >= self.local.confidentiality_limit() {
             true => Err(TransportError::aead_limit_reached("no key update was possible")),
             false => Ok(()),
         }

@@ -1,7 +1,6 @@
 //! Clients that move to another address (RFC 9000, section 9).
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
 
 use super::Connection;
 use super::path::Challenge;
@@ -29,8 +28,6 @@ impl Connection {
         }
         let PacketArrival { remote, local, datagram_bytes, .. } = *arrival;
         self.path_responses.push(PathResponse { remote, local, data, bytes_max: 3 * datagram_bytes });
-        // An attacker may have sent a copy of a packet from another address. A response by the old path shows that the client
-        // is still there (RFC 9000, section 9.3.3).
     }
 
     /// Handles PATH_RESPONSE.
@@ -50,7 +47,7 @@ impl Connection {
             .as_ref()
             .is_some_and(|previous| previous.challenge == Some(data) && previous.is_at(arrival.remote));
         if is_previous && !self.path.is_validated {
-            self.return_to_previous(arrival.now);
+            self.return_to_previous();
         }
     }
 
@@ -76,7 +73,7 @@ impl Connection {
     }
 
     /// Drops a path that was not validated.
-    pub(super) fn on_path_failed(&mut self, now: Instant) {
+    pub(super) fn on_path_failed(&mut self) {
         self.path_fails_at = None;
         if self.path.is_validated {
             self.path.challenge = None;
@@ -84,12 +81,12 @@ impl Connection {
             return;
         }
         if self.previous.is_some() {
-            return self.return_to_previous(now);
+            return self.return_to_previous();
         }
         self.lose(super::LostReason::TimedOut);
     }
 
-    fn return_to_previous(&mut self, _: Instant) {
+    fn return_to_previous(&mut self) {
         if let Some(previous) = self.previous.take() {
             let number = self.path.number.wrapping_add(1);
             self.path = *previous;

@@ -62,8 +62,8 @@ impl Connection {
         let datagram_bytes = payload.len();
         let mut first_id = None;
         while !payload.is_empty() && !self.is_closed() {
-            let own_id_bytes = self.own_id_bytes();
-            let Ok(header) = read_header(&payload, own_id_bytes) else { return };
+            // All IDs of this side have the length of the first one.
+            let Ok(header) = read_header(&payload, usize::from(self.id_bytes)) else { return };
             // RFC 9000, section 12.2.
             if *first_id.get_or_insert(header.destination) != header.destination {
                 return;
@@ -77,11 +77,6 @@ impl Connection {
                 self.fail(now, error);
             }
         }
-    }
-
-    /// Length of this side's IDs. All have the length of the first one.
-    fn own_id_bytes(&self) -> usize {
-        usize::from(self.id_bytes)
     }
 
     fn handle_packet(
@@ -143,8 +138,6 @@ impl Connection {
         let start = header.number_at + unprotected.bytes;
         let (head, payload) = packet.split_at_mut(start);
         let plain_bytes = if is_short {
-            let until = now + self.probe_timeout() * KEEP_TIMEOUTS;
-            let next_number = self.data.sent.next_number();
             let Some(keys) = &mut self.keys else { return Ok(None) };
             let phase = unprotected.key_phase();
             match keys.decrypt(number, phase, head, payload) {
@@ -153,7 +146,8 @@ impl Connection {
                     bytes
                 }
                 Decrypted::Updated(bytes) => {
-                    keys.on_peer_update(number, next_number, until)?;
+                    let (next_number, until) = (self.data.sent.next_number(), self.keep_until(now));
+                    self.keys.as_mut().map_or(Ok(()), |keys| keys.on_peer_update(number, next_number, until))?;
                     bytes
                 }
                 Decrypted::Failed if keys.is_integrity_spent() => {

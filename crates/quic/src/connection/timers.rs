@@ -41,7 +41,7 @@ impl Connection {
             self.pace_at = None;
         }
         if is_due(self.path_fails_at) {
-            self.on_path_failed(now);
+            self.on_path_failed();
         }
         if let Some(keys) = &mut self.keys {
             keys.drop_previous(now);

@@ -321,7 +321,6 @@ impl Connection {
     fn finish_packet(&mut self, now: Instant, out: &mut Vec<u8>, packet: Option<OpenPacket>) {
         let Some(OpenPacket { space, writer, mark, has_ack, has_unrecorded, is_mtu_probe }) = packet else { return };
         let (start, payload_start) = (writer.start(), writer.payload_start());
-        let until = self.keep_until(now);
         let (path, is_ect) = (self.path.number, self.path.ecn.is_on);
         let finished = match space {
             Space::Data => {
@@ -332,7 +331,10 @@ impl Connection {
                 let number = self.data.sent.next_number();
                 let (packet_key, header_key) = keys.local();
                 let finished = writer.finish(out, number, packet_key, header_key);
-                finished.and_then(|()| keys.on_encrypted(number + 1, until))
+                match keys.on_encrypted() {
+                    true => finished.and_then(|()| self.update_keys(now, number + 1)),
+                    false => finished,
+                }
             }
             Space::Initial | Space::Handshake => {
                 let kind = if space == Space::Initial { PacketKind::Initial } else { PacketKind::Handshake };
@@ -366,6 +368,12 @@ impl Connection {
         if let Err(error) = finished {
             self.fail(now, error);
         }
+    }
+
+    #[cold]
+    fn update_keys(&mut self, now: Instant, next_number: u64) -> Result<(), TransportError> {
+        let until = self.keep_until(now);
+        self.keys.as_mut().map_or(Ok(()), |keys| keys.update_at_limit(next_number, until))
     }
 
     /// Counts a packet that the peer must acknowledge.

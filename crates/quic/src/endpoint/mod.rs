@@ -1,4 +1,4 @@
-//! ServerEndpoint: finds the connection of each datagram, and makes connections of new clients.
+//! Endpoint: finds the connection of each datagram, and makes connections of new clients.
 //!
 //! A datagram with an ID that the endpoint has issued costs one look-up. The first packet of a client costs the derivation of
 //! its keys and one decryption. A forged one costs not more, and leaves nothing in memory.

@@ -90,7 +90,7 @@ impl Routes {
         self.own.get(&RawId(id)).map(|&number| key(number))
     }
 
-    /// RouteTarget of the destination ID that a client has chosen.
+    /// Target of the destination ID that a client has chosen.
     pub(super) fn by_first(&self, id: &[u8]) -> Option<RouteTarget> {
         self.first.get(&RawId(id)).copied()
     }

@@ -95,7 +95,7 @@ impl TlsServer for CountingTls {
     }
 }
 
-/// ServerEndpoint with its server, and the client's address.
+/// Endpoint with its server, and the client's address.
 struct Bench {
     endpoint: ServerEndpoint,
     server: Arc<dyn TlsServer>,
@@ -527,34 +527,4 @@ proptest! {
         bytes.resize(1_300, first);
         bench.handle(&bytes);
     }
-}
-
-/// Time of the expensive paths. Run by hand: `cargo test --release -p tailcoat-quic --lib -- --ignored --nocapture costs`.
-#[test]
-#[ignore = "measures time"]
-fn costs() {
-    let mut bench = Bench::new();
-    let measure = |what: &str, bench: &mut Bench, payload: &[u8]| {
-        let begin = Instant::now();
-        let mut time_copies = Duration::ZERO;
-        for _ in 0..100_000 {
-            let start = Instant::now();
-            let copy = BytesMut::from(payload);
-            time_copies += start.elapsed();
-            let datagram = Datagram { remote: bench.remote, local: None, ecn: None, payload: copy };
-            bench.endpoint.handle(bench.now, datagram, &mut Vec::new());
-        }
-        println!("{what}: {:?} each", (begin.elapsed() - time_copies) / 100_000);
-    };
-    let mut forged = initial(&[9; 8], &[], 1_200);
-    forged[600] ^= 1;
-    measure("forged first packet", &mut bench, &forged);
-    let (_, own) = bench.connect(&[9; 8]);
-    measure("packet of a connection", &mut bench, &short(&own.id, 1_200));
-    measure("unknown packet", &mut bench, &short(&[8; 8], 1_200));
-    let begin = Instant::now();
-    for _ in 0..10_000 {
-        suite().keys(&[9; 8], Side::Server, Version::V1);
-    }
-    println!("key derivation: {:?} each", begin.elapsed() / 10_000);
 }

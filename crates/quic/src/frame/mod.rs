@@ -62,7 +62,7 @@ pub(crate) mod kind {
     pub(crate) const HANDSHAKE_DONE: u8 = 0x1e;
 }
 
-/// QuicFrame of a packet.
+/// Frame of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QuicFrame<'a> {
     /// One or more PADDING frames.

@@ -29,7 +29,7 @@ fn code(payload: &[u8]) -> (u64, u64) {
     (error.code, error.frame)
 }
 
-/// QuicFrame of a type and integers.
+/// Frame of a type and integers.
 fn integers(kind: u8, integers: &[u64]) -> Vec<u8> {
     bytes(|out| {
         out.push(kind);

@@ -89,8 +89,6 @@ pub(crate) struct SentPackets {
     largest_acked: Option<u64>,
     /// Packets that the peer must acknowledge, and that are outstanding.
     eliciting: u32,
-    /// Packets taken for lost that are still in `packets`.
-    lost: u32,
     /// Numbers from `first` on that are acknowledged, so that holes between them are found without a search.
     acked: RangeSet,
     /// Numbers below are not outstanding.
@@ -109,7 +107,6 @@ impl SentPackets {
             frames_first: 0,
             largest_acked: None,
             eliciting: 0,
-            lost: 0,
             acked: RangeSet::default(),
             outstanding_from: 0,
             reorder_packets: REORDER_PACKETS,
@@ -230,7 +227,6 @@ impl SentPackets {
             return Err(TransportError::protocol_violation("acknowledgment of a packet number that was skipped"));
         }
         let was_lost = packet.flags & LOST != 0;
-        self.lost -= u32::from(was_lost);
         if was_lost && let Some(largest) = self.largest_acked {
             // The packet was late only (RFC 9002, section 6.1.1). The other threshold still finds losses in time.
             let distance = largest.saturating_sub(number) + 1;
@@ -264,7 +260,6 @@ impl SentPackets {
             if !is_settled || packet.flags & SKIPPED != 0 && self.largest_acked < Some(self.first + count as u64) {
                 break;
             }
-            self.lost -= u32::from(packet.flags & LOST != 0);
             count += 1;
         }
         if count == 0 {
@@ -312,7 +307,6 @@ impl SentPackets {
                 }
                 let flags = packet.flags;
                 self.packets[index].flags = flags & !OUTSTANDING | LOST;
-                self.lost += 1;
                 if flags & ACK_ELICITING != 0 {
                     self.eliciting -= 1;
                     let from = *period_from.get_or_insert(packet.sent_us);
@@ -442,7 +436,7 @@ mod tests {
         assert!(!sent.packets.is_empty());
         ack(&mut sent, 5..=5).unwrap();
         sent.forget_settled(at(1_000), Duration::from_millis(100));
-        assert!(sent.packets.is_empty() && sent.lost == 0);
+        assert!(sent.packets.is_empty());
     }
 
     #[test]

@@ -183,11 +183,6 @@ impl PeerStreams {
         self.update();
     }
 
-    pub(super) fn set_open_max(&mut self, open_max: u64) {
-        self.open_max = open_max.min(STREAMS_MAX);
-        self.update();
-    }
-
     fn larger(&self) -> u64 {
         self.ended.saturating_add(self.open_max).min(STREAMS_MAX)
     }
@@ -241,17 +236,9 @@ mod tests {
         streams.open(17).unwrap();
         assert!(streams.is_due);
         assert_eq!(streams.raise(), 19);
-        // A lower maximum takes nothing back.
-        streams.set_open_max(4);
-        assert!(!streams.is_due);
-        assert_eq!(streams.raise(), 19);
-        streams.set_open_max(32);
-        assert!(streams.is_due);
-        assert_eq!(streams.raise(), 35);
-        assert!(streams.open(34).unwrap());
+        assert!(streams.open(18).unwrap());
         assert!(!streams.open(3).unwrap(), "accepted before");
-        streams.set_open_max(u64::MAX);
-        assert_eq!(streams.raise(), STREAMS_MAX);
+        assert_eq!(PeerStreams::new(u64::MAX).raise(), STREAMS_MAX);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct StreamLimits {
     pub send_window_bytes: u64,
 }
 
-/// QuicEvent of a stream.
+/// Event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     /// Streams can be accepted. Each must then be read.
@@ -314,11 +314,6 @@ impl Streams {
             }
             side.priority = priority;
         }
-    }
-
-    /// Sets the number of bidirectional streams that the client may have open. A lower one takes nothing back.
-    pub fn set_requests_max(&mut self, count: u64) {
-        self.peers[Dir::Bi as usize].set_open_max(count);
     }
 
     /// Sets the bytes of all streams that are kept at most until the client acknowledges them.

@@ -2,7 +2,7 @@
 
 use crate::id::{Dir, QuicStreamId};
 
-/// QuicFrame of a packet that was sent. Most packets in flight have one or a few, so that a frame is small.
+/// Frame of a packet that was sent. Most packets in flight have one or a few, so that a frame is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
     /// Data of a stream.

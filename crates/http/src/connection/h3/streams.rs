@@ -15,7 +15,7 @@ use wire::http::{Fields, Status};
 use wire::qpack::write_literal;
 
 use crate::connection::exchange::{AlternativeService, HttpStreams, StreamClosed, StreamFault};
-use crate::connection::quic::{QuicTransport, requests_max_first};
+use crate::connection::quic::QuicTransport;
 use crate::object_cache::EncodedHead;
 
 /// Largest piece of a stream's content that is fetched before QUIC has accepted the one before, in bytes.
@@ -48,8 +48,6 @@ pub(super) struct H3Streams {
     stalled: Vec<H3StreamId>,
     /// Buffer for the input of one stream at a time.
     pub(super) pieces: Vec<Bytes>,
-    /// True if the client may open as many streams as the limit allows.
-    is_requests_max_raised: bool,
 }
 
 /// Stream of a request and its response.
@@ -118,20 +116,7 @@ impl H3Streams {
         let mut engine = H3ServerConnection::new(&limits);
         engine.set_streams_end(H3StreamId(4 * limits.concurrent_streams_max as u64));
         let now = Duration::ZERO;
-        Self {
-            transport,
-            engine,
-            limits,
-            output,
-            now,
-            requests,
-            incoming,
-            unsent,
-            readable,
-            stalled,
-            pieces,
-            is_requests_max_raised: false,
-        }
+        Self { transport, engine, limits, output, now, requests, incoming, unsent, readable, stalled, pieces }
     }
 
     /// Splits into the engine and its resources.
@@ -158,15 +143,6 @@ impl H3Streams {
     pub(super) fn on_newest(&mut self, newest: H3StreamId) {
         let streams_max = self.limits.concurrent_streams_max;
         self.engine.set_streams_end(H3StreamId(newest.0 + 4 * (streams_max as u64 + 1)));
-        // The client may open as many streams as the limit allows, once it uses half of those that it began with.
-        if !self.is_requests_max_raised && self.requests.len() > requests_max_first(streams_max) / 2 {
-            self.is_requests_max_raised = true;
-            self.set_requests_max(streams_max);
-        }
-    }
-
-    fn set_requests_max(&mut self, requests_max: usize) {
-        self.transport.proto.streams().set_requests_max(requests_max as u64);
     }
 
     /// Request stream with this id.
@@ -259,10 +235,6 @@ impl H3Streams {
     /// Frees memory that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.engine.shrink();
-        if std::mem::take(&mut self.is_requests_max_raised) {
-            // The client keeps the streams that it may open. It gets no new ones until it has used most of them.
-            self.set_requests_max(requests_max_first(self.limits.concurrent_streams_max));
-        }
         self.transport.shrink();
         self.requests.shrink_to_fit();
         (self.unsent, self.readable, self.pieces) = Default::default();

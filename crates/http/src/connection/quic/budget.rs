@@ -31,9 +31,10 @@ impl InitialBudget {
     }
 }
 
-/// True if a datagram begins with an Initial packet of version 1 (RFC 9000, section 17.2.2).
+/// True if a datagram begins with an Initial packet of version 1 (RFC 9000, section 17.2.2). The fixed bit tells nothing, because the
+/// engine permits clients to clear it (RFC 9287).
 pub(super) fn is_initial(datagram: &[u8]) -> bool {
-    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xc0)
+    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xb0 == 0x80)
 }
 
 #[cfg(test)]
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn initial_packets_have_a_budget() {
-        assert!(is_initial(&[0xc3, 0, 0, 0, 1, 8]));
+        assert!(is_initial(&[0xc3, 0, 0, 0, 1, 8]) && is_initial(&[0x83, 0, 0, 0, 1, 8]));
         // Handshake, 0-RTT, a short header, another version, and too few bytes.
         for other in
             [&[0xe3, 0, 0, 0, 1][..], &[0xd3, 0, 0, 0, 1], &[0x43, 0, 0, 0, 1], &[0xc3, 0, 0, 0, 2], &[0xc3, 0]]

@@ -16,10 +16,6 @@ use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::{CongestionControl, Limits};
 use crate::tls::{HelloFingerprint, ListenerTls, QuicTls};
 
-/// Requests at once that a client may begin with, at least 100 by RFC 9114, section 6.1. A connection may open more when it
-/// uses half of them.
-const REQUESTS_MAX_FIRST: usize = 100;
-
 /// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
 /// types.
 const UNIDIRECTIONAL_STREAMS_MAX: u64 = 8;
@@ -150,7 +146,7 @@ impl QuicSettings {
             streams: StreamLimits {
                 window_bytes,
                 connection_window_bytes: window_bytes * WINDOWS_A_CONNECTION,
-                bidi_max: requests_max_first(http2.concurrent_streams_max as usize) as u64,
+                bidi_max: http2.concurrent_streams_max.into(),
                 uni_max: UNIDIRECTIONAL_STREAMS_MAX,
                 send_window_bytes: SEND_WINDOW_BYTES_MAX,
             },
@@ -163,11 +159,6 @@ impl QuicSettings {
             qlog: self.traces.begin(client),
         }
     }
-}
-
-/// Requests at once that a client may begin with, by the limit.
-pub(crate) fn requests_max_first(concurrent_streams_max: usize) -> usize {
-    concurrent_streams_max.min(REQUESTS_MAX_FIRST)
 }
 
 /// Algorithm of congestion control, and its initial window in bytes.

@@ -1,4 +1,4 @@
-//! ServerEndpoint of UDP sockets: passes datagrams to connections, and accepts new ones.
+//! Endpoint of UDP sockets: passes datagrams to connections, and accepts new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ pub struct EndpointSockets {
     pub accepting: Option<QuicSocket>,
 }
 
-/// ServerEndpoint of a worker at an address.
+/// Endpoint of a worker at an address.
 pub struct QuicEndpoint {
     pub(super) context: Rc<Context>,
     connections: Rc<Connections>,

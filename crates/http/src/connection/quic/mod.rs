@@ -13,7 +13,6 @@ mod socket;
 mod timers;
 mod transport;
 
-pub(crate) use config::requests_max_first;
 pub use config::{QuicKeys, QuicSettings};
 pub use endpoint::{EndpointRole, EndpointSockets, QuicBuffers, QuicEndpoint};
 pub use qlog::QlogTraces;
