@@ -3,10 +3,16 @@
 use std::time::Duration;
 
 /// Granularity of timers (RFC 9002, section 6.1.2).
-pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
+const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Longest round-trip time that is believed. A longer one would only delay all timers.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(60);
+
+/// Eighths of the round-trip time that the time threshold of losses adds to it (RFC 9002, section 6.1.2).
+const LOSS_EIGHTHS: u8 = 1;
+
+/// Largest such number on a path that reorders packets.
+const LOSS_EIGHTHS_MAX: u8 = 8;
 
 /// Estimate of the round-trip time of a path.
 ///
@@ -18,13 +24,15 @@ pub(crate) struct Rtt {
     variation: u64,
     /// Shortest sample; `u64::MAX` before the first one.
     min: u64,
+    /// Eighths of the round-trip time that the time threshold of losses adds to it.
+    loss_eighths: u8,
 }
 
 impl Rtt {
     /// Estimate before the first sample (RFC 9002, section 5.3).
     pub(crate) fn new(initial: Duration) -> Self {
         let initial = nanoseconds(initial);
-        Self { latest: initial, smoothed: initial, variation: initial / 2, min: u64::MAX }
+        Self { latest: initial, smoothed: initial, variation: initial / 2, min: u64::MAX, loss_eighths: LOSS_EIGHTHS }
     }
 
     /// Adds a sample. The caller cuts `ack_delay` to the peer's maximum after the handshake is confirmed, and passes zero for
@@ -33,7 +41,7 @@ impl Rtt {
         let latest = nanoseconds(latest);
         self.latest = latest;
         if !self.is_sampled() {
-            *self = Self { latest, smoothed: latest, variation: latest / 2, min: latest };
+            *self = Self { latest, smoothed: latest, variation: latest / 2, min: latest, ..*self };
             return;
         }
         // The minimum ignores the delay, because the peer may lie about it.
@@ -67,6 +75,20 @@ impl Rtt {
     /// Probe timeout without the peer's acknowledgment delay and without backoff (RFC 9002, section 6.2.1).
     pub(crate) fn pto_base(&self) -> Duration {
         self.smoothed() + (4 * self.variation()).max(GRANULARITY)
+    }
+
+    /// Time after which a packet is lost, if a later one is acknowledged (RFC 9002, section 6.1.2).
+    pub(crate) fn loss_delay(&self) -> Duration {
+        let round_trip = self.latest.max(self.smoothed);
+        Duration::from_nanos(round_trip + round_trip / 8 * u64::from(self.loss_eighths)).max(GRANULARITY)
+    }
+
+    /// Makes the time threshold of losses longer, because a packet taken for lost was acknowledged after `elapsed`. On a path
+    /// that reorders packets, late ones would be sent again and again.
+    pub(crate) fn on_late(&mut self, elapsed: Duration) {
+        while self.loss_eighths < LOSS_EIGHTHS_MAX && self.loss_delay() < elapsed {
+            self.loss_eighths *= 2;
+        }
     }
 
     /// Forgets the shortest sample, as persistent congestion demands (RFC 9002, section 5.2).
@@ -124,6 +146,25 @@ mod tests {
         let mut rtt = Rtt::new(ms(333));
         (0..200).for_each(|_| rtt.update(ms(20), ms(0)));
         assert_eq!(rtt.pto_base(), ms(21));
+    }
+
+    #[test]
+    fn late_packets_make_the_time_threshold_longer() {
+        let mut rtt = Rtt::new(ms(80));
+        assert_eq!(rtt.loss_delay(), ms(90));
+        rtt.update(ms(40), ms(0));
+        assert_eq!(rtt.loss_delay(), ms(45));
+        for (late, delay) in [(45, 45), (46, 50), (50, 50), (51, 60), (500, 80), (40, 80)] {
+            rtt.on_late(ms(late));
+            assert_eq!(rtt.loss_delay(), ms(delay), "{late}");
+        }
+        rtt.update(ms(48), ms(0));
+        assert_eq!(rtt.loss_delay(), ms(96), "the last sample is longer than the mean");
+        rtt.on_persistent_congestion();
+        assert_eq!(rtt.loss_delay(), ms(96));
+        let mut rtt = Rtt::new(ms(0));
+        rtt.on_late(ms(1));
+        assert_eq!((rtt.loss_delay(), rtt.loss_eighths), (GRANULARITY, LOSS_EIGHTHS));
     }
 
     proptest! {

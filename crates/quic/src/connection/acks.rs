@@ -12,7 +12,6 @@ use crate::frame::{AckFrame, EcnCounts};
 use crate::packet::Space;
 use crate::qlog::{QlogMetrics, QlogTrace};
 use crate::recovery::{ReceivedPackets, SentPackets};
-use crate::rtt::GRANULARITY;
 use crate::streams::{SentFrame, Streams};
 
 /// Timeouts of the probe after which a loss of everything is persistent congestion (RFC 9002, section 7.6.1).
@@ -130,6 +129,7 @@ impl Connection {
                 }
                 marked_packets += u64::from(info.is_ect);
                 if packet.was_lost {
+                    path.rtt.on_late(now.saturating_duration_since(packet.sent_at));
                     *lost_packets = lost_packets.saturating_sub(1);
                     if *lost_packets == 0 {
                         path.congestion.on_spurious_loss();
@@ -209,10 +209,8 @@ impl Connection {
         let persistent = (self.path.rtt.pto_base() + self.peer.ack_delay_max) * PERSISTENT_TIMEOUTS;
         let Some(parts) = self.ack_parts(space) else { return };
         let AckParts { sent, mut owners, path, qlog, lost_packets, loss_at, .. } = parts;
-        let round_trip = path.rtt.latest().max(path.rtt.smoothed());
-        let loss_delay = (round_trip + round_trip / 8).max(GRANULARITY);
         let (mut count, number) = (0, path.number);
-        let outcome = sent.detect_lost(now, loss_delay, number, &mut |number, info, frames| {
+        let outcome = sent.detect_lost(now, path.rtt.loss_delay(), number, &mut |number, info, frames| {
             frames.for_each(|frame| owners.on_lost(frame));
             if let Some(qlog) = qlog {
                 qlog.packet_lost(now, space, number);
