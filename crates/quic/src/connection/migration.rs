@@ -33,9 +33,16 @@ impl Connection {
     /// Handles PATH_RESPONSE.
     pub(super) fn on_path_response(&mut self, arrival: &PacketArrival, data: Challenge) {
         if self.path.challenge == Some(data) {
-            self.path.challenge = None;
-            self.path.is_challenge_due = false;
-            self.path.is_validated = true;
+            let was_limited = !std::mem::replace(&mut self.path.is_validated, true);
+            if was_limited && self.path.is_size_unproven {
+                // Without the limit, the next challenge has the full size (RFC 9000, section 8.2.1).
+                let data = self.challenge();
+                self.path.challenge_by(data);
+                self.path_fails_at = self.path_fails_at.max(Some(self.keep_until(arrival.now)));
+                return;
+            }
+            (self.path.challenge, self.path.is_challenge_due) = (None, false);
+            self.path.is_size_unproven = false;
             self.path_fails_at = None;
             self.previous = None;
             return;
@@ -46,7 +53,7 @@ impl Connection {
             .previous
             .as_ref()
             .is_some_and(|previous| previous.challenge == Some(data) && previous.is_at(arrival.remote));
-        if is_previous && !self.path.is_validated {
+        if is_previous && !self.path.is_proven() {
             self.return_to_previous();
         }
     }
@@ -63,7 +70,7 @@ impl Connection {
         path.challenge_by(data);
         self.path_fails_at = Some(now + self.probe_timeout().max(path.rtt.pto_base()) * KEEP_TIMEOUTS);
         let mut old = std::mem::replace(&mut self.path, path);
-        if old.is_validated {
+        if old.is_proven() {
             // Asks the old address whether the client is there.
             old.challenge_by(self.challenge());
             self.previous = Some(Box::new(old));
@@ -72,18 +79,17 @@ impl Connection {
         self.announce_token();
     }
 
-    /// Drops a path that was not validated.
+    /// Drops a path whose challenge got no response, unless its address was validated before.
     pub(super) fn on_path_failed(&mut self) {
         self.path_fails_at = None;
-        if self.path.is_validated {
-            self.path.challenge = None;
-            self.previous = None;
-            return;
-        }
-        if self.previous.is_some() {
+        if self.previous.is_some() && !self.path.is_proven() {
             return self.return_to_previous();
         }
-        self.lose(super::LostReason::TimedOut);
+        if !self.path.is_validated {
+            return self.lose(super::LostReason::TimedOut);
+        }
+        (self.path.challenge, self.path.is_challenge_due) = (None, false);
+        self.previous = None;
     }
 
     fn return_to_previous(&mut self) {

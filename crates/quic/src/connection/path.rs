@@ -25,7 +25,10 @@ pub(super) struct Path {
     pub(super) local: Option<IpAddr>,
     /// Number of the path, modulo 256.
     pub(super) number: u8,
+    /// True if the peer is at the address, so that the limit for new addresses is lifted.
     pub(super) is_validated: bool,
+    /// True if a challenge went out in a datagram below the full size, and none of the full size has its response.
+    pub(super) is_size_unproven: bool,
     /// Bytes received and sent while the address is not validated.
     received_bytes: u64,
     sent_bytes: u64,
@@ -73,6 +76,7 @@ impl Path {
             local,
             number: 0,
             is_validated: false,
+            is_size_unproven: false,
             received_bytes: 0,
             sent_bytes: 0,
             challenge: None,
@@ -133,6 +137,11 @@ impl Path {
     /// True if the peer has this address.
     pub(super) fn is_at(&self, remote: SocketAddr) -> bool {
         self.remote == remote
+    }
+
+    /// True if the path is validated, and carries datagrams of the full size.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_validated && !self.is_size_unproven
     }
 
     /// Begins to validate the address.

@@ -201,6 +201,7 @@ impl Connection {
         if open.as_ref().is_some_and(|packet| packet.has_unrecorded) {
             let padded = end.min(start + usize::from(DATAGRAM_BYTES_MIN)) - TAG_BYTES;
             out.resize(out.len().max(padded), 0);
+            self.path.is_size_unproven |= out.len() + TAG_BYTES < start + usize::from(DATAGRAM_BYTES_MIN);
         }
         // RFC 9000, section 14.1.
         if has_initial && let Some(packet) = &open {
@@ -428,7 +429,7 @@ impl Connection {
             && self.is_blocked()
             && self.path.room() >= CHALLENGE_ROOM_MIN
         {
-            self.path.is_challenge_due = false;
+            (self.path.is_challenge_due, self.path.is_size_unproven) = (false, true);
             let bytes = self.write_probing(now, out, false, |out| write_path_challenge(out, challenge))?;
             self.path.on_sent(bytes);
             return Some(self.transmit(self.path.mark(), bytes, None));

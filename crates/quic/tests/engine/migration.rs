@@ -111,6 +111,64 @@ fn a_lost_challenge_is_repeated() {
 }
 
 #[test]
+fn a_small_challenge_is_followed_by_one_of_the_full_size() {
+    for other in [REBOUND, OTHER] {
+        let mut world = World::connected(9);
+        world.run_for(SECOND);
+        let mut sent = 0;
+        world.client().addr = addr(other);
+        world.client().get(50_000);
+        world.network.rule = Some(Box::new(move |packet| {
+            // The old address gets a challenge, too.
+            if packet.way == Way::ToServer || packet.client != addr(other) {
+                return Fate::Pass;
+            }
+            sent += 1;
+            // The limit for new addresses permits three times the request, which has about 80 bytes.
+            let is_small = packet.payload.len() < 1_200;
+            assert!(sent > 1 || is_small);
+            if sent > 1 && is_small { Fate::Drop } else { Fate::Pass }
+        }));
+        let is_repeated = world.run(SECOND, |world| world.clients[0].connection().stats().frame_rx.path_challenge == 2);
+        assert!(is_repeated, "{other}");
+        world.network.rule = None;
+        world.finish(SECOND);
+        world.run_for(10 * SECOND);
+        assert_eq!(world.server.remote(), addr(other));
+        assert_eq!(world.client().connection().stats().frame_rx.path_challenge, 2);
+    }
+}
+
+#[test]
+fn a_path_for_small_datagrams_only_is_left() {
+    for other in [REBOUND, OTHER] {
+        let mut world = World::connected(10);
+        world.run_for(SECOND);
+        let old = world.client().addr;
+        world.client().other_addrs = vec![old];
+        world.client().addr = addr(other);
+        world.client().get(50_000);
+        let mut passed = 0;
+        world.network.rule = Some(Box::new(move |packet| {
+            let is_new = packet.way == Way::ToClient && packet.client == addr(other);
+            passed += u32::from(is_new && packet.payload.len() <= 1_000);
+            assert!(!is_new || passed > 0, "the first challenge is small");
+            if is_new && packet.payload.len() > 1_000 { Fate::Drop } else { Fate::Pass }
+        }));
+        assert!(world.run(SECOND, |world| world.server.remote() == addr(other)));
+        let moved_at = world.now;
+        assert!(world.run(10 * SECOND, |world| world.server.remote() == old), "{other}");
+        let took = world.now - moved_at;
+        println!("{other}: left after {took:?}");
+        assert!(took <= 2 * SECOND, "{other} {took:?}");
+        world.client().addr = old;
+        let took = world.finish(20 * SECOND);
+        assert!(took <= SECOND, "{other} {took:?}");
+        assert_eq!(world.server.remote(), old);
+    }
+}
+
+#[test]
 fn an_unproved_address_gets_little() {
     let mut world = busy(5);
     // The client's packets seem to come from another address, at which there is no client.
