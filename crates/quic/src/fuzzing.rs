@@ -119,11 +119,9 @@ impl Model {
                 QuicFrame::MaxStreams { dir, count } => streams.on_max_streams(dir, count),
                 QuicFrame::StreamDataBlocked { id } => streams.on_stream_data_blocked(id)?,
                 QuicFrame::Ack(ack) => {
-                    for range in ack.ranges() {
-                        self.sent.on_ack_range(range, &mut |_, frames| {
-                            frames.for_each(|frame| self.streams.on_acked(&frame));
-                        })?;
-                    }
+                    self.sent.on_ack(ack.ranges(), &mut |_, frames| {
+                        frames.for_each(|frame| self.streams.on_acked(&frame));
+                    })?;
                     self.detect_lost();
                     self.sent.forget_settled(self.now, Duration::from_millis(20));
                 }

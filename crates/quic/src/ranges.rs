@@ -54,6 +54,18 @@ impl RangeSet {
         self.ranges.get(self.first_after(value)).is_some_and(|range| range.start <= value)
     }
 
+    /// True if all integers of a range are in the set. `near` is the index of the range that was found before, so that
+    /// callers in descending order need no search.
+    #[inline]
+    pub(crate) fn covers(&self, range: &Range<u64>, near: &mut usize) -> bool {
+        let has = |index: usize| {
+            self.ranges.get(index).is_some_and(|found| found.start <= range.start && range.end <= found.end)
+        };
+        let below = near.wrapping_sub(1);
+        *near = if has(below) { below } else { self.first_after(range.start) };
+        has(*near)
+    }
+
     /// Removes the integers of a range.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -238,6 +250,12 @@ mod tests {
                 prop_assert!(set.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
             prop_assert!((0..80).all(|value| set.contains(value) == model.contains(&value)));
+            for mut near in 0..=set.len() + 1 {
+                let covers = probe.clone().all(|value| model.contains(&value));
+                prop_assert!(probe.is_empty() || set.covers(&probe, &mut near) == covers);
+            }
+            let mut near = set.len();
+            prop_assert!(set.iter().rev().all(|range| set.covers(&range, &mut near)) && near == 0);
             let missing = probe.clone().filter(|value| !model.contains(value));
             prop_assert!(set.gaps(probe.clone()).flatten().eq(missing));
             let gaps: Vec<_> = set.gaps(probe).collect();

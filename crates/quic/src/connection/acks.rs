@@ -118,38 +118,36 @@ impl Connection {
             path.rtt.update(now.saturating_duration_since(sent_at), delay);
         }
         let (mut acked_packets, mut marked_packets, mut newest_sent_at) = (0_u64, 0_u64, None);
-        for range in ack.ranges() {
-            sent.on_ack_range(range, &mut |packet, frames| {
-                acked_packets += 1;
-                frames.for_each(|frame| owners.on_acked(frame));
-                newest_sent_at = newest_sent_at.max(Some(packet.sent_at));
-                let (info, bytes) = (packet.info, u64::from(packet.info.bytes));
-                if info.path != path.number {
-                    return;
+        sent.on_ack(ack.ranges(), &mut |packet, frames| {
+            acked_packets += 1;
+            frames.for_each(|frame| owners.on_acked(frame));
+            newest_sent_at = newest_sent_at.max(Some(packet.sent_at));
+            let (info, bytes) = (packet.info, u64::from(packet.info.bytes));
+            if info.path != path.number {
+                return;
+            }
+            marked_packets += u64::from(info.is_ect);
+            if packet.was_lost {
+                path.rtt.on_late(now.saturating_duration_since(packet.sent_at));
+                *lost_packets = lost_packets.saturating_sub(1);
+                if *lost_packets == 0 {
+                    path.congestion.on_spurious_loss();
                 }
-                marked_packets += u64::from(info.is_ect);
-                if packet.was_lost {
-                    path.rtt.on_late(now.saturating_duration_since(packet.sent_at));
-                    *lost_packets = lost_packets.saturating_sub(1);
-                    if *lost_packets == 0 {
-                        path.congestion.on_spurious_loss();
-                    }
-                    return;
-                }
-                if info.is_in_flight {
-                    path.in_flight = path.in_flight.saturating_sub(bytes);
-                }
-                if space != Space::Data {
-                    return;
-                }
-                if info.is_in_flight {
-                    path.congestion.on_acked(now, packet.sent_at, packet.number, bytes, is_app_limited, &path.rtt);
-                }
-                if path.mtu.on_acked(packet.number, info.bytes) {
-                    path.congestion.set_datagram_bytes(path.mtu.current());
-                }
-            })?;
-        }
+                return;
+            }
+            if info.is_in_flight {
+                path.in_flight = path.in_flight.saturating_sub(bytes);
+            }
+            if space != Space::Data {
+                return;
+            }
+            if info.is_in_flight {
+                path.congestion.on_acked(now, packet.sent_at, packet.number, bytes, is_app_limited, &path.rtt);
+            }
+            if path.mtu.on_acked(packet.number, info.bytes) {
+                path.congestion.set_datagram_bytes(path.mtu.current());
+            }
+        })?;
         if acked_packets == 0 {
             return Ok(());
         }

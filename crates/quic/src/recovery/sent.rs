@@ -179,34 +179,48 @@ impl SentPackets {
         (packet.flags & flags == flags).then(|| self.sent_at(packet))
     }
 
-    /// Handles a range of an ACK frame: calls `on_acked` with each packet that is acknowledged for the first time, and its
-    /// frames.
+    /// Handles the ranges of an ACK frame, which descend: calls `on_acked` with each packet that is acknowledged for the
+    /// first time, and its frames.
     ///
     /// # Errors
     /// The peer acknowledges packets that were not sent.
-    pub(crate) fn on_ack_range(
+    pub(crate) fn on_ack(
         &mut self,
-        range: RangeInclusive<u64>,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
         on_acked: &mut dyn FnMut(AckedPacket, &mut dyn Iterator<Item = SentFrame>),
     ) -> Result<(), TransportError> {
-        let next = self.next_number();
-        if *range.end() >= next {
-            return Err(TransportError::protocol_violation("acknowledgment of a packet that was not sent"));
+        let mut near = self.acked.len();
+        for range in ranges {
+            if *range.end() >= self.next_number() {
+                return Err(TransportError::protocol_violation("acknowledgment of a packet that was not sent"));
+            }
+            let range = self.first.max(*range.start())..range.end() + 1;
+            if range.is_empty() {
+                break;
+            }
+            // After losses, a frame has many ranges, and all but the first were in the frame before.
+            if !self.acked.covers(&range, &mut near) {
+                self.on_ack_range(range, on_acked)?;
+            }
         }
-        let end = range.end() + 1;
-        let begin = self.first.max(*range.start());
-        if begin >= end {
-            return Ok(());
-        }
-        let mut at = begin;
-        while let Some(gap) = self.gap(at..end) {
+        Ok(())
+    }
+
+    /// Handles a range that has packets without an acknowledgment.
+    fn on_ack_range(
+        &mut self,
+        range: Range<u64>,
+        on_acked: &mut dyn FnMut(AckedPacket, &mut dyn Iterator<Item = SentFrame>),
+    ) -> Result<(), TransportError> {
+        let mut at = range.start;
+        while let Some(gap) = self.gap(at..range.end) {
             at = gap.end;
             for number in gap {
                 self.on_acked(number, on_acked)?;
             }
         }
-        self.acked.insert(begin..end);
-        self.largest_acked = self.largest_acked.max(Some(*range.end()));
+        self.largest_acked = self.largest_acked.max(Some(range.end - 1));
+        self.acked.insert(range);
         Ok(())
     }
 
@@ -384,7 +398,7 @@ mod tests {
 
     fn ack(sent: &mut SentPackets, range: RangeInclusive<u64>) -> Result<Vec<(u64, Vec<SentFrame>)>, TransportError> {
         let mut acked = Vec::new();
-        sent.on_ack_range(range, &mut |packet, frames| acked.push((packet.number, frames.collect())))?;
+        sent.on_ack(std::iter::once(range), &mut |packet, frames| acked.push((packet.number, frames.collect())))?;
         Ok(acked)
     }
 
@@ -414,6 +428,22 @@ mod tests {
     }
 
     #[test]
+    fn frames_with_known_ranges_name_new_packets_only() {
+        let start = Instant::now();
+        let mut sent = SentPackets::new(start);
+        (0..30).for_each(|_| _ = send(&mut sent, start, &[]));
+        let mut ack = |ranges: &[RangeInclusive<u64>]| {
+            let mut acked = Vec::new();
+            sent.on_ack(ranges.iter().cloned(), &mut |packet, _| acked.push(packet.number)).unwrap();
+            acked
+        };
+        assert_eq!(ack(&[12..=14, 8..=10, 4..=6, 0..=2]), [12, 13, 14, 8, 9, 10, 4, 5, 6, 0, 1, 2]);
+        assert_eq!(ack(&[16..=20, 12..=14, 8..=10, 4..=6, 0..=2]), [16, 17, 18, 19, 20]);
+        assert_eq!(ack(&[25..=26, 16..=21, 8..=14, 5..=5, 0..=3]), [25, 26, 21, 11, 3]);
+        assert_eq!(ack(&[0..=29]), [7, 15, 22, 23, 24, 27, 28, 29]);
+    }
+
+    #[test]
     fn packets_are_lost_by_number_and_by_time() {
         let start = Instant::now();
         let mut sent = SentPackets::new(start);
@@ -430,7 +460,7 @@ mod tests {
         assert_eq!(lost(&mut sent, at(110)).0, [3], "5 is newer than the largest acknowledged");
         // A late acknowledgment.
         let mut late = Vec::new();
-        sent.on_ack_range(1..=1, &mut |packet, _| late.push(packet.was_lost)).unwrap();
+        sent.on_ack(std::iter::once(1..=1), &mut |packet, _| late.push(packet.was_lost)).unwrap();
         assert_eq!(late, [true]);
         sent.forget_settled(at(110), Duration::from_millis(100));
         assert!(!sent.packets.is_empty());
