@@ -117,6 +117,8 @@ pub(crate) struct ListenAddress {
     pub(crate) socket: SocketAddr,
     /// True if the listener speaks TLS.
     pub(crate) has_tls: bool,
+    /// True if the listener speaks HTTP/3, too.
+    pub(crate) has_http3: bool,
     /// True if the listener speaks FTP, otherwise HTTP.
     pub(crate) is_ftp: bool,
 }
@@ -227,7 +229,7 @@ impl Server {
         let lives = sockets.lives.clone();
         let listeners = Listeners::new(inherited, sockets, lasting.quic_keys.tags());
         let mut listeners = listeners.map_err(ServerStartError::at("cannot take over the listeners"))?;
-        let new = listeners.prepare(&config, count)?;
+        let new = listeners.prepare(&config, count, descriptors_max)?;
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
         lasting.access_log.apply(changes.logs);

@@ -333,10 +333,11 @@ fn start(
     match origin {
         ConfigOrigin::CommandLine => announce(&server.addresses()),
         ConfigOrigin::File(..) => {
-            for ListenAddress { socket, has_tls, is_ftp } in server.addresses() {
+            for ListenAddress { socket, has_tls, has_http3, is_ftp } in server.addresses() {
                 let manner = match (is_ftp, has_tls) {
                     (true, true) => " for FTP with TLS",
                     (true, false) => " for FTP",
+                    (false, true) if has_http3 => " with TLS and HTTP/3",
                     (false, true) => " with TLS",
                     (false, false) => "",
                 };
@@ -354,7 +355,7 @@ fn start(
 /// a note.
 fn urls(addresses: &[ListenAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
-    for ListenAddress { socket: address, has_tls, is_ftp } in addresses {
+    for ListenAddress { socket: address, has_tls, is_ftp, .. } in addresses {
         let (scheme, default_port) = match (is_ftp, has_tls) {
             (true, true) => ("ftps", 990),
             (true, false) => ("ftp", 21),

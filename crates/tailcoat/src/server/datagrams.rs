@@ -18,6 +18,9 @@ use crate::worker::{LEFT_KEY, Listener, ListenerKey, OpenListener, UDP_KEY, bind
 const BANKS_MAX: usize = 8;
 const BANKS_MIN: usize = 2;
 
+/// Part of the file descriptors that the sockets of an address may take.
+const DESCRIPTOR_PARTS: usize = 4;
+
 /// Index of a process that is not in an offer. Banks that it uses are not taken.
 const NO_PROCESS: usize = usize::MAX;
 
@@ -36,6 +39,14 @@ pub(super) struct DatagramGroup {
     bank: usize,
     is_ipv6: bool,
     tags: TagKey,
+}
+
+/// Facts that limit the sockets of a group.
+pub(super) struct BankRoom {
+    /// Processors, and so workers that an operator may want.
+    pub(super) processors: usize,
+    /// File descriptors that the process may have.
+    pub(super) descriptors_max: usize,
 }
 
 /// Open sockets of a group. They close when the main thread and all workers have dropped them.
@@ -93,6 +104,16 @@ pub(super) struct DatagramOffer {
     accepting: usize,
 }
 
+impl BankRoom {
+    /// Slots in a bank, and number of banks. Banks have slots for more workers, because sockets can't be added later. If file
+    /// descriptors are scarce, there are fewer banks.
+    fn sizes(&self, workers: usize) -> (usize, usize) {
+        let slots_max = SLOTS_MAX.min(self.descriptors_max / DESCRIPTOR_PARTS / 2);
+        let bank_size = workers.max(self.processors.min(slots_max / BANKS_MAX)).clamp(1, SLOTS_MAX / BANKS_MIN);
+        (bank_size, (slots_max / bank_size).clamp(1, BANKS_MAX))
+    }
+}
+
 impl DatagramOffer {
     /// True if this version can use the sockets. Earlier ones, none of which was released, have no accepting sockets.
     pub(super) fn is_usable(&self) -> bool {
@@ -101,20 +122,20 @@ impl DatagramOffer {
 }
 
 impl DatagramGroup {
-    /// Binds the sockets of an address, for this number of workers. `is_alone` is false if this process has a listener that
-    /// overlaps it.
+    /// Binds the sockets of an address, of which this number of workers accepts clients. `is_alone` is false if this process has a
+    /// listener that overlaps it.
     ///
     /// # Errors
     /// The address is in use or not permitted, or the kernel lacks the filter.
     pub(super) fn bind(
         address: SocketAddr,
         workers: usize,
+        room: &BankRoom,
         tags: TagKey,
         life_line: Arc<LifeLine>,
         is_alone: bool,
     ) -> io::Result<Self> {
-        let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
-        let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
+        let (bank_size, banks) = room.sizes(workers);
         let slots = banks * bank_size;
         let sockets = DatagramSockets { all: bind_udp(address, slots, slots, is_alone)?, _life_line: life_line };
         let mut users = vec![BankUser::None; banks];
@@ -318,7 +339,7 @@ mod tests {
         fn first() -> Self {
             let (life_line, life) = LifeLine::new().unwrap();
             let address = "127.0.0.1:0".parse().unwrap();
-            let group = DatagramGroup::bind(address, 2, tags(), Arc::new(life_line), true).unwrap();
+            let group = DatagramGroup::bind(address, 2, &ROOM, tags(), Arc::new(life_line), true).unwrap();
             Self { life: Arc::new(life), group }
         }
 
@@ -338,6 +359,26 @@ mod tests {
 
         fn bank(&self) -> Option<usize> {
             self.group.has_bank().then_some(self.group.bank)
+        }
+    }
+
+    const ROOM: BankRoom = BankRoom { processors: 2, descriptors_max: 1_024 };
+
+    #[test]
+    fn banks_have_slots_for_more_workers_and_fit_the_file_descriptors() {
+        for (workers, processors, descriptors_max, expect) in [
+            (1, 1, 20_000, (1, 8)),
+            (2, 8, 20_000, (8, 8)),
+            (2, 64, 20_000, (32, 8)),
+            (64, 64, 20_000, (64, 4)),
+            (500, 64, 20_000, (128, 2)),
+            (64, 64, 1_024, (64, 2)),
+            (4, 64, 1_024, (16, 8)),
+            (4, 4, 64, (4, 2)),
+            (4, 4, 0, (4, 1)),
+        ] {
+            let room = BankRoom { processors, descriptors_max };
+            assert_eq!(room.sizes(workers), expect, "{workers} workers, {processors}, {descriptors_max}");
         }
     }
 

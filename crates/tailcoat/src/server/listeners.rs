@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::datagrams::{DatagramGroup, DatagramOffer, RetiredGroup};
+use super::datagrams::{BankRoom, DatagramGroup, DatagramOffer, RetiredGroup};
 use super::lives::{Life, LifeLine};
 use super::{ListenAddress, ServerStartError};
 use crate::config::{self, Config, Listen};
@@ -80,7 +80,7 @@ pub(super) struct NewListeners {
     open: Vec<(u16, Listen, Vec<Listener>)>,
     datagrams: Vec<(u16, DatagramGroup)>,
     /// Addresses whose UDP port could not be bound.
-    without_datagrams: Vec<(Listen, io::Error)>,
+    without_datagrams: Vec<(Listen, DatagramError)>,
 }
 
 impl Listeners {
@@ -224,7 +224,12 @@ impl Listeners {
     ///
     /// # Errors
     /// The address that cannot be listened on.
-    pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, ServerStartError> {
+    pub(super) fn prepare(
+        &mut self,
+        config: &Config,
+        workers: usize,
+        descriptors_max: usize,
+    ) -> Result<NewListeners, ServerStartError> {
         let (plans, open, datagrams, without_datagrams) = Default::default();
         let mut new = NewListeners { plans, open, datagrams, without_datagrams };
         for plan in worker::plan(config) {
@@ -246,8 +251,8 @@ impl Listeners {
             match self.datagrams.get_mut(&number).map(DatagramGroup::find_bank) {
                 _ if !plan.has_http3 => {}
                 Some(true) => {}
-                Some(false) => new.without_datagrams.push((plan.listen.clone(), all_banks_in_use())),
-                None => self.prepare_datagrams(number, &plan, workers, &mut new),
+                Some(false) => new.without_datagrams.push((plan.listen.clone(), DatagramError::BanksInUse)),
+                None => self.prepare_datagrams(number, &plan, workers, descriptors_max, &mut new),
             }
             new.plans.push((number, plan));
         }
@@ -262,10 +267,17 @@ impl Listeners {
     }
 
     /// Opens the UDP sockets of an address, at the port of its TCP sockets. Without them, clients use TCP.
-    fn prepare_datagrams(&mut self, number: u16, plan: &ListenerPlan, workers: usize, new: &mut NewListeners) {
+    fn prepare_datagrams(
+        &mut self,
+        number: u16,
+        plan: &ListenerPlan,
+        workers: usize,
+        descriptors_max: usize,
+        new: &mut NewListeners,
+    ) {
         if let Some(group) = self.handed_over_datagrams.remove(&plan.listen) {
             if !group.has_bank() {
-                new.without_datagrams.push((plan.listen.clone(), all_banks_in_use()));
+                new.without_datagrams.push((plan.listen.clone(), DatagramError::BanksInUse));
             }
             return new.datagrams.push((number, group));
         }
@@ -278,9 +290,11 @@ impl Listeners {
         let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
         let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
         let is_alone = !self.overlaps_own(&plan.listen, new);
-        match DatagramGroup::bind(address, workers, self.tags, life_line, is_alone) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let room = BankRoom { processors, descriptors_max };
+        match DatagramGroup::bind(address, workers, &room, self.tags, life_line, is_alone) {
             Ok(group) => new.datagrams.push((number, group)),
-            Err(error) => new.without_datagrams.push((plan.listen.clone(), error)),
+            Err(error) => new.without_datagrams.push((plan.listen.clone(), DatagramError::Bind(error))),
         }
     }
 
@@ -295,10 +309,7 @@ impl Listeners {
         self.datagrams.extend(new.datagrams);
         for (listen, error) in new.without_datagrams {
             let values: &[(&str, &dyn fmt::Display)] = &[("listen", &listen), ("error", &error)];
-            log.warn(
-                event("binding the UDP port of HTTP/3 failed", values),
-                "clients use HTTP/2; the port must be free",
-            );
+            log.warn(event("binding the UDP port of HTTP/3 failed", values), error.help());
         }
         self.plans = new.plans;
         self.has_retired = false;
@@ -437,7 +448,8 @@ impl Listeners {
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         let address = |(number, plan): &(u16, ListenerPlan)| {
             let socket: SocketAddr = self.open.get(number)?.sockets.first()?.1.tcp_address()?;
-            Some(ListenAddress { socket, has_tls: plan.has_tls, is_ftp: plan.is_ftp })
+            let has_http3 = plan.has_http3 && self.has_datagrams(*number);
+            Some(ListenAddress { socket, has_tls: plan.has_tls, has_http3, is_ftp: plan.is_ftp })
         };
         self.plans.iter().filter_map(address).collect()
     }
@@ -520,8 +532,31 @@ impl OpenAddress {
 }
 
 /// Reason why an address has no UDP sockets for new connections.
-fn all_banks_in_use() -> io::Error {
-    io::Error::other("processes before this one still complete connections of HTTP/3 with all sockets")
+enum DatagramError {
+    /// The sockets could not be bound.
+    Bind(io::Error),
+    /// Processes before this one still use all sockets.
+    BanksInUse,
+}
+
+impl DatagramError {
+    fn help(&self) -> &'static str {
+        match self {
+            Self::Bind(_) => "clients use HTTP/2; the port must be free",
+            Self::BanksInUse => "clients use HTTP/2; run `tailcoat reload` when an older process has ended",
+        }
+    }
+}
+
+impl fmt::Display for DatagramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::BanksInUse => {
+                f.write_str("processes before this one still complete connections of HTTP/3 with all sockets")
+            }
+        }
+    }
 }
 
 fn warn_of_closing(log: &ServerLog, listen: &Listen, error: &io::Error) {
