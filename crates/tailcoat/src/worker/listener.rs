@@ -79,6 +79,7 @@ pub(crate) struct ListenerPlan {
 /// Listeners that a configuration needs, in the order in which its sites name them.
 pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
     let has_http3 = config.server.http_versions.http3;
+    let first_route_site = config.first_route_site();
     let mut plans: Vec<ListenerPlan> = Vec::new();
     let mut numbers: HashMap<&Listen, usize> = HashMap::new();
     for (site, config) in config.sites.iter().enumerate() {
@@ -90,8 +91,10 @@ pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
                 let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
                 let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
                 let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
-                // A proxy reports its client at the beginning of a connection, which QUIC has no place for.
-                let has_http3 = has_http3 && has_tls && !is_ftp && !is_proxied && matches!(listen, Listen::Tcp(_));
+                // A proxy reports its client at the beginning of a connection, which QUIC has no place for. The addresses of a
+                // controller are behind others, most of which carry only TCP, and the port differs.
+                let may_have_http3 = has_tls && !is_ftp && !is_proxied && site < first_route_site;
+                let has_http3 = has_http3 && may_have_http3 && matches!(listen, Listen::Tcp(_));
                 plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, has_http3, is_ftp });
             }
             plans[number].sites.push(site);
@@ -477,7 +480,24 @@ impl Inherited {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{RouteParts, SiteConfig};
+
+    #[test]
+    fn addresses_of_a_controller_have_no_http3() {
+        let site = |port: u16| {
+            let listen = vec![Listen::Tcp(([0, 0, 0, 0], port).into())];
+            Arc::new(SiteConfig { tls_listen: listen.clone(), listen, ..SiteConfig::default() })
+        };
+        let mut config = Config { sites: vec![site(443)], ..Config::default() };
+        config.set_routes(&Arc::new(RouteParts { sites: vec![site(443), site(8443)], ..RouteParts::default() }));
+        let plans: Vec<_> = plan(&config).iter().map(|plan| (plan.listen.clone(), plan.has_http3)).collect();
+        let expect =
+            [(443, true), (8443, false)].map(|(port, is_on)| (Listen::Tcp(([0, 0, 0, 0], port).into()), is_on));
+        assert_eq!(plans, expect);
+    }
 
     /// Closes a socket after a moment, as the kernel does for a process that was killed.
     fn close_soon<T: Send + 'static>(socket: T) {
