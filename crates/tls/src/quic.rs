@@ -103,9 +103,11 @@ pub(super) fn quic_settings(settings: &TlsSettings, early: Option<&Arc<EarlySess
 }
 
 impl QuicTls {
-    /// Makes the TLS of a listener; `None` if its default site has no HTTP/3.
+    /// Makes the TLS of a listener; `None` if none of its sites has HTTP/3.
     pub fn new(tls: Arc<ListenerTls>, fingerprint: Option<HelloFingerprint>) -> Option<Self> {
-        tls.find(None, || None).quic()?;
+        if !tls.has_quic() {
+            return None;
+        }
         let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite())?;
         Some(Self { tls, initial, fingerprint, local: None })
     }
