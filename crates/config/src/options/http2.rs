@@ -22,7 +22,10 @@ pub(super) const DOC: &str = "\
     is closed. Other limits apply to HTTP/2 too: `head-bytes-max` to a header list (431) and to its compressed \
     form (the connection is closed); `head-timeout` to the client's first SETTINGS frame; `write-timeout` to a \
     stream whose window stays closed (the stream is reset); `linger-timeout` to a request that continues after its \
-    response.";
+    response. \
+    These options limit HTTP/3 connections too: `http2-streams-max`, `http2-window-bytes-max`, \
+    `http2-header-table-bytes-max`, `http2-resets-max`, `http2-faults-max`, `http2-priorities-max` and \
+    `http2-idle-frames-max`. An HTTP/3 client that exceeds a budget gets `H3_EXCESSIVE_LOAD`.";
 
 pub(super) static LIMITS: &[OptionDefinition] = &[
     OptionDefinition {
@@ -30,7 +33,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "http2-streams-max 128",
         doc: "Maximum number of requests in progress on a connection. Further requests are rejected with \
-              `REFUSED_STREAM`, and the client may retry them.",
+              `REFUSED_STREAM`, and the client may retry them. In HTTP/3, clients wait before they send further ones.",
         example: "http2-streams-max 64",
         known_as: KnownAs {
             nginx: &["http2_max_concurrent_streams"],
@@ -46,7 +49,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::Size { min: 128 << 10, max: 1 << 30 })],
         default: r#"http2-window-bytes-max "1MiB""#,
         doc: "Maximum flow control window of a connection and of a stream, reached by fast clients. It bounds the \
-              request body that waits to be read.",
+              request body that waits to be read. In HTTP/3, a stream has this window from the start, and a connection \
+              eight times as much.",
         example: r#"http2-window-bytes-max "4MiB""#,
         known_as: KnownAs {
             nginx: &["http2_body_preread_size", "http2_recv_buffer_size"],
@@ -83,7 +87,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-resets-max",
         parameters: BUDGET,
         default: "http2-resets-max 500 50",
-        doc: "Budget for streams that a client resets (rapid reset, CVE-2023-44487).",
+        doc: "Budget for streams that a client resets (rapid reset, CVE-2023-44487). It limits HTTP/3, too.",
         example: "http2-resets-max 250 25",
         known_as: KnownAs::NONE.others(&["tune.h2.fe.glitches-threshold"]),
         set: OptionSetter::Limits(|limits, values| limits.http2.peer_resets = budget(values)),
@@ -94,7 +98,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: BUDGET,
         default: "http2-faults-max 200 10",
         doc: "Budget for streams that the server must reset because of a client's protocol errors (MadeYouReset, \
-              CVE-2025-8671).",
+              CVE-2025-8671). It limits HTTP/3, too.",
         example: "http2-faults-max 100 5",
         known_as: KnownAs::NONE.others(&["tune.h2.fe.glitches-threshold"]),
         set: OptionSetter::Limits(|limits, values| limits.http2.stream_faults = budget(values)),
@@ -122,7 +126,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-priorities-max",
         parameters: BUDGET,
         default: "http2-priorities-max 1000 100",
-        doc: "Budget for PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).",
+        doc: "Budget for PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513). It limits HTTP/3, too.",
         example: "http2-priorities-max 500 50",
         set: OptionSetter::Limits(|limits, values| limits.http2.priorities = budget(values)),
         ..OPTION
@@ -141,7 +145,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: BUDGET,
         default: "http2-idle-frames-max 200 50",
         doc: "Budget for frames without effect: empty ones (CVE-2019-9518), unknown ones, and those for closed \
-              streams.",
+              streams. It limits HTTP/3, too.",
         example: "http2-idle-frames-max 100 25",
         set: OptionSetter::Limits(|limits, values| limits.http2.idle_frames = budget(values)),
         ..OPTION

@@ -32,7 +32,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         name: "workers",
         parameters: &[one("count", ValueKind::CountOrAuto { min: 1, max: 1024 })],
         default: "workers auto",
-        doc: "Number of workers. `auto` is one for each CPU core that the process may use.",
+        doc: "Number of workers. `auto` is one for each CPU core that the process may use. HTTP/3 at an \
+              address has as many workers as the server had when it first bound it, at most 128. Further workers \
+              serve the other versions there, until a restart. HTTP/3 takes 16 UDP sockets for each worker and \
+              address with TLS, at most 512 for an address.",
         example: "workers 4",
         known_as: KnownAs {
             nginx: &["worker_processes"],
@@ -110,8 +113,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: r#"http-versions "1.1" "2" "3""#,
         doc: "HTTP versions that clients may use. Clients get HTTP/2 over TLS if they offer it (ALPN). Without TLS they \
               get it if they begin with its preface (prior knowledge, h2c). HTTP/1.0 comes with HTTP/1.1. HTTP/3 uses \
-              UDP at the port of each TCP listener with TLS, except with `proxy-protocol`. Responses over TLS tell \
-              clients of it (`Alt-Svc`). If the UDP port cannot be bound, the server logs a warning and serves the \
+              UDP at the port of each TCP listener with TLS. Listeners with `proxy-protocol`, `unix:` or `systemd:`, \
+              and those of a `control-plane`, have no HTTP/3. Responses over TLS tell clients of it (`Alt-Svc`). If the UDP port cannot be bound, the server logs a warning and serves the \
               other versions. `3` alone means `1.1` and `3`, because clients learn of HTTP/3 over TCP.",
         example: r#"http-versions "1.1" "2""#,
         known_as: KnownAs {

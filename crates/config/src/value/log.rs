@@ -21,7 +21,7 @@ pub const LOG_FIELDS: &[(&str, &str)] = &[
     ("target", "Target as the client sent it"),
     ("path", "Target up to the first question mark"),
     ("query", "Target after the first question mark"),
-    ("version", "HTTP version: HTTP/1.0, HTTP/1.1, HTTP/2.0"),
+    ("version", "HTTP version: HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3.0"),
     ("host", "Host in lower case, without port"),
     ("status", "Status of the response"),
     ("bytes", "Bytes of the response body sent"),
