@@ -88,8 +88,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
         name: "tls-cipher-suites",
         parameters: &[many("suite", ValueKind::Choice(CIPHER_SUITES))],
         doc: "Cipher suites that clients may use. By default, all suites listed here, none of which is weak. The \
-              client's order of preference applies. A site without a suite of TLS 1.3 has no HTTP/3. If it is a \
-              listener's default site, the whole listener has none.",
+              client's order of preference applies. A site without a suite of TLS 1.3 has no HTTP/3.",
         example: r#"tls-cipher-suites "TLS13_AES_128_GCM_SHA256" "TLS13_CHACHA20_POLY1305_SHA256""#,
         known_as: KnownAs {
             nginx: &["ssl_ciphers", "ssl_prefer_server_ciphers"],
