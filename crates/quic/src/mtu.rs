@@ -112,6 +112,11 @@ impl MtuDiscovery {
         (distance >= ACCURACY_BYTES).then(|| self.current + distance.div_ceil(2))
     }
 
+    /// Lets the size of the probe in flight be probed again, because its outcome will count for another path.
+    pub(crate) fn forget_probe(&mut self) {
+        self.probe_bytes = 0;
+    }
+
     /// Notes that the peer has acknowledged a packet in a datagram of this size. Returns true if the current size has changed.
     #[inline]
     pub(crate) fn on_acked(&mut self, number: u64, bytes: u16) -> bool {

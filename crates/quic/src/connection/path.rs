@@ -106,6 +106,7 @@ impl Path {
             path.rtt = self.rtt;
             path.congestion = self.congestion.clone();
             path.mtu = self.mtu;
+            path.mtu.forget_probe();
         }
         path
     }

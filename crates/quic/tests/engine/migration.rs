@@ -52,6 +52,18 @@ fn a_new_port_of_a_nat_is_followed() {
 }
 
 #[test]
+fn a_move_during_a_probe_of_the_size_does_not_end_the_search() {
+    let mut world = World::connected(11);
+    // The first probe is on its way.
+    world.run_for(MS);
+    world.client().addr = addr(REBOUND);
+    world.client().get(2 << 20);
+    world.finish(20 * SECOND);
+    assert_eq!(world.server.remote(), addr(REBOUND));
+    assert_eq!(world.server.only().connection.datagram_bytes(), 1_452);
+}
+
+#[test]
 fn an_idle_client_moves_with_its_next_request() {
     for other in [REBOUND, OTHER] {
         let mut world = World::connected(2);
