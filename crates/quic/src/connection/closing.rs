@@ -78,6 +78,7 @@ impl Connection {
     /// Frees what a closed connection does not need.
     fn free(&mut self) {
         self.streams = Streams::new(&self.settings.streams);
+        self.data.sent.forget_all();
         self.path_responses = Vec::new();
         self.previous = None;
         self.ready.clear();

@@ -22,11 +22,15 @@ pub(super) struct PathResponse {
 impl Connection {
     /// Handles PATH_CHALLENGE.
     pub(super) fn on_path_challenge(&mut self, arrival: &PacketArrival, data: Challenge) {
-        // The newest challenge counts.
+        let PacketArrival { remote, local, datagram_bytes, .. } = *arrival;
+        // The newest challenge counts. An address that is not validated gets one response, because a datagram with several
+        // challenges permits no more.
+        if !self.path.is_at(remote) || !self.path.is_validated {
+            self.path_responses.retain(|response| response.remote != remote);
+        }
         if self.path_responses.len() == RESPONSES_MAX {
             self.path_responses.remove(0);
         }
-        let PacketArrival { remote, local, datagram_bytes, .. } = *arrival;
         self.path_responses.push(PathResponse { remote, local, data, bytes_max: 3 * datagram_bytes });
     }
 

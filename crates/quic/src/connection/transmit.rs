@@ -39,6 +39,10 @@ const REST_BYTES_MAX: usize = 64;
 /// Packets without need of an acknowledgment after which one asks for it, so that the peer's acknowledgments bound what is kept.
 const QUIET_MAX: usize = 64;
 
+/// Packets that are kept at most: so many, and those of so many windows in both directions.
+const RECORDS_MIN: usize = 8_192;
+const RECORD_WINDOWS: u64 = 4;
+
 /// Longest CONNECTION_CLOSE frame, in bytes, so that one of each space fits into a datagram.
 const CLOSE_BYTES_MAX: usize = 256;
 
@@ -69,6 +73,10 @@ impl Connection {
             State::Open => {}
             State::Closing(_) => return self.write_closing(now, out),
             State::Draining { .. } | State::Drained => return None,
+        }
+        if self.data.sent.len() > self.records_max() {
+            self.fail(now, TransportError::protocol_violation("too few packets are acknowledged"));
+            return self.write_closing(now, out);
         }
         if let Some(transmit) = self.write_for_other_path(now, out) {
             return Some(transmit);
@@ -114,6 +122,15 @@ impl Connection {
     pub(super) fn is_blocked(&self) -> bool {
         let needed = if self.is_handshaking() { usize::from(DATAGRAM_BYTES_MIN) } else { DATAGRAM_ROOM_MIN };
         self.path.room() < needed
+    }
+
+    /// Packets that are kept at most. Those with data are few, because windows bound it. Others must be acknowledged in each round
+    /// trip, whose time a peer may make seem long.
+    fn records_max(&self) -> usize {
+        let windows_bytes =
+            self.settings.streams.send_window_bytes.saturating_add(self.settings.streams.connection_window_bytes);
+        let packets = windows_bytes / u64::from(DATAGRAM_BYTES_MIN) * RECORD_WINDOWS;
+        RECORDS_MIN + usize::try_from(packets).unwrap_or(usize::MAX / 2)
     }
 
     fn transmit(&self, ecn: Option<Ecn>, bytes: usize, segment_bytes: Option<usize>) -> Transmit {
@@ -253,9 +270,11 @@ impl Connection {
 
     /// Begins a packet with a short header, and writes its frames. Returns `None` if there are none.
     fn write_short(&mut self, now: Instant, out: &mut Vec<u8>, end: usize, may_send: bool) -> Option<OpenPacket> {
-        if self.data.sent.next_number() == self.skips_at {
+        // Packets that probe a path have numbers, too, but skip none.
+        let number = self.data.sent.next_number();
+        if number >= self.skips_at {
             self.data.sent.skip_number();
-            self.skips_at = self.next_skip(self.skips_at);
+            self.skips_at = self.next_skip(number);
         }
         let mut packet = self.begin_packet(Space::Data, out)?;
         let payload_start = out.len();
@@ -413,10 +432,13 @@ impl Connection {
     /// that the client had before. Writes also the challenge to an address that may get nothing more yet.
     fn write_for_other_path(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         self.keys.as_ref()?;
-        if let Some(response) = self.path_responses.pop() {
+        while let Some(response) = self.path_responses.pop() {
             // The whole size shows that the path carries it, if the limit for new addresses permits (RFC 9000, section 8.2.2).
             let is_here = self.path.is_at(response.remote);
-            let bytes_max = if is_here && self.path.is_validated { usize::MAX } else { response.bytes_max };
+            let bytes_max = if is_here { self.path.room() } else { response.bytes_max };
+            if bytes_max < CHALLENGE_ROOM_MIN {
+                continue;
+            }
             let pads = bytes_max >= usize::from(DATAGRAM_BYTES_MIN);
             let bytes = self.write_probing(now, out, pads, |out| write_path_response(out, response.data))?;
             if is_here {

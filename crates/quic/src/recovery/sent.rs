@@ -137,6 +137,18 @@ impl SentPackets {
         self.packets.len()
     }
 
+    /// Memory of packets that are kept, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.packets.len() * size_of::<SentPacket>() + self.frames.len() * size_of::<SentFrame>()
+    }
+
+    /// Forgets all packets, because no acknowledgment counts any more. Numbers go on.
+    pub(crate) fn forget_all(&mut self) {
+        (self.first, self.frames_first) = (self.next_number(), self.mark());
+        (self.packets, self.frames, self.acked) = Default::default();
+        (self.eliciting, self.outstanding_from) = (0, self.first);
+    }
+
     /// Frees memory that is not used.
     pub(crate) fn shrink(&mut self) {
         self.forget_front(None);

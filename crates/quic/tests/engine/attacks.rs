@@ -288,6 +288,15 @@ fn a_flood_of_challenges_gets_few_responses() {
         *sent.entry(raw.addr).or_insert(0) += packet.len();
         raw.throw(&packet);
     }
+    // Several challenges in a datagram that permits one response of the full size.
+    for port in 100..110 {
+        raw.addr = std::net::SocketAddr::new("203.0.113.5".parse().unwrap(), port);
+        let mut frames = [&[0x1a][..], &[7; 8]].concat().repeat(4);
+        frames.resize(380, 0);
+        let packet = raw.packet(DATA, &frames);
+        *sent.entry(raw.addr).or_insert(0) += packet.len();
+        raw.throw(&packet);
+    }
     raw.addr = home;
     raw.exchange();
     raw.wait(5 * SECOND);
@@ -423,6 +432,38 @@ fn a_client_that_acknowledges_nothing_takes_little_memory() {
     println!("{counted:?}");
     assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
     assert!(counted.bytes_max < 2 << 20, "{counted:?}");
+}
+
+#[test]
+fn packets_without_acknowledgments_are_few_however_long_a_round_trip_seems() {
+    let mut raw = connected();
+    raw.acks = false;
+    // No time passes, so that no timer expires.
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..200_000 {
+            raw.send(&[1]);
+            allocation_counter::opt_out(|| raw.forget());
+            if raw.close.is_some() {
+                break;
+            }
+        }
+    });
+    println!("{counted:?}");
+    assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
+    // The client's own memory is a third of it.
+    assert!(counted.bytes_max < 6 << 20, "{counted:?}");
+    let kept = raw.server.connections.values().map(|server| server.connection.sent_memory()).sum::<usize>();
+    assert!(kept < 1_000, "{kept} bytes for packets of a closed connection");
+}
+
+#[test]
+fn numbers_are_skipped_between_packets_that_probe_the_path() {
+    for number in 0..20_u64 {
+        let mut raw = connected();
+        let challenges = [&[0x1a][..], &number.to_be_bytes()].concat().repeat(4);
+        (0..60).for_each(|_| raw.send(&challenges));
+        assert!(raw.largest_received() > 200 && raw.has_gap(), "{number}: {}", raw.largest_received());
+    }
 }
 
 #[test]

@@ -232,6 +232,12 @@ impl Raw {
         &mut self.spaces[space].next
     }
 
+    /// True if the server has skipped a packet number, up to the largest that has arrived. None was lost.
+    pub(crate) fn has_gap(&self) -> bool {
+        let received = &self.spaces[DATA].received;
+        (received.len() as u64) <= self.largest_received()
+    }
+
     pub(crate) fn largest_received(&self) -> u64 {
         self.spaces[DATA].received.last().copied().unwrap_or_default()
     }

@@ -119,11 +119,12 @@ impl QuicTransport {
         }
     }
 
-    /// Memory that data of streams takes at most, in bytes: output that the client has not acknowledged, and input that was not
-    /// read. A piece of input may keep its datagram.
+    /// Memory that data of streams and packets takes at most, in bytes: output that the client has not acknowledged, and input
+    /// that was not read. A piece of input may keep its datagram.
     pub(crate) fn held_bytes(&mut self) -> usize {
+        let packet_bytes = self.proto.sent_memory();
         let streams = self.proto.streams();
-        streams.unread_memory(self.datagram_bytes_max) + streams.unacked_bytes() as usize
+        packet_bytes + streams.unread_memory(self.datagram_bytes_max) + streams.unacked_bytes() as usize
     }
 
     /// Frees memory that an idle connection does not need.
