@@ -33,10 +33,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         parameters: &[one("count", ValueKind::CountOrAuto { min: 1, max: 1024 })],
         default: "workers auto",
         doc: "Number of workers. `auto` is one for each CPU core that the process may use. HTTP/3 at an \
-              address has sockets for as many workers as there are processors, or for more if the server had more \
-              when it first bound it, at most 128. Further workers serve the other versions there, until a restart. \
-              HTTP/3 takes 16 UDP sockets for each such worker and address with TLS, at most 512 for an address, and \
-              at most a quarter of the file descriptors.",
+              address has sockets for as many workers as there are processors. If the server had more workers when it \
+              first bound the address, it has sockets for these, up to 128. Further workers serve the other versions \
+              there, until a restart. HTTP/3 takes 16 UDP sockets for each such worker and address with TLS. An \
+              address takes at most 512, and at most a quarter of the file descriptors.",
         example: "workers 4",
         known_as: KnownAs {
             nginx: &["worker_processes"],

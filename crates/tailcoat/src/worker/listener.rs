@@ -91,8 +91,8 @@ pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
                 let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
                 let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
                 let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
-                // A proxy reports its client at the beginning of a connection, which QUIC has no place for. The addresses of a
-                // controller are behind others, most of which carry only TCP, and the port differs.
+                // A proxy reports its client at the beginning of a connection, which QUIC has no place for. Clients reach
+                // the addresses of a controller through others, most of which carry only TCP, and the port differs.
                 let may_have_http3 = has_tls && !is_ftp && !is_proxied && site < first_route_site;
                 let has_http3 = has_http3 && may_have_http3 && matches!(listen, Listen::Tcp(_));
                 plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, has_http3, is_ftp });
