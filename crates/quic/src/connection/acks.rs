@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::crypto::CryptoStream;
 use super::ids::{LocalIds, RemoteIds};
-use super::path::{EcnOutcome, Path};
+use super::path::{DATAGRAM_BYTES_MIN, EcnOutcome, Path};
 use super::space::{PacketSpace, select};
 use super::{Connection, Due};
 use crate::error::TransportError;
@@ -27,6 +27,9 @@ const PROBES: u8 = 2;
 /// that carries packets in one direction only stops to send much earlier.
 const UNANSWERED_MAX: usize = 8_192;
 const UNANSWERED_TIMEOUTS: u32 = 4;
+
+/// Windows in both directions whose packets may be kept in addition at any time. A peer can make timeouts long.
+const UNANSWERED_WINDOWS: u64 = 4;
 
 /// Owners of the frames in a packet.
 struct FrameOwners<'a> {
@@ -269,6 +272,21 @@ impl Connection {
         let handshake = self.handshake.as_deref();
         let long = move |space| Some((space, &handshake?.space(space)?.packets));
         [long(Space::Initial), long(Space::Handshake), Some((Space::Data, &self.data))].into_iter().flatten()
+    }
+
+    /// True if more packets are kept than a peer leaves without an acknowledgment. Those with data are few, because windows bound
+    /// it, and others ask for an acknowledgment in each round trip.
+    pub(super) fn has_too_many_unanswered(&self) -> bool {
+        let limits = &self.settings.streams;
+        let windows_bytes = limits.send_window_bytes.saturating_add(limits.connection_window_bytes);
+        let packets_max = windows_bytes / u64::from(DATAGRAM_BYTES_MIN) * UNANSWERED_WINDOWS;
+        let kept = self.spaces().map(|(_, packets)| packets.sent.len()).sum::<usize>();
+        kept as u64 > UNANSWERED_MAX as u64 + packets_max
+    }
+
+    /// Memory of the packets that the peer has not acknowledged, in bytes, without data of streams.
+    pub fn sent_memory(&self) -> usize {
+        self.spaces().map(|(_, packets)| packets.sent.memory()).sum()
     }
 
     /// Handles the timer of losses and probes.

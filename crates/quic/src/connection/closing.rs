@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::{Connection, LostReason, QuicEvent, State};
 use crate::error::TransportError;
+use crate::packet::Space;
 use crate::streams::Streams;
 
 /// Longest explanation that is sent, in bytes.
@@ -78,7 +79,11 @@ impl Connection {
     /// Frees what a closed connection does not need.
     fn free(&mut self) {
         self.streams = Streams::new(&self.settings.streams);
-        self.data.sent.forget_all();
+        for space in [Space::Initial, Space::Handshake, Space::Data] {
+            if let Some(packets) = self.select(space) {
+                packets.sent.forget_all();
+            }
+        }
         self.path_responses = Vec::new();
         self.previous = None;
         self.ready.clear();

@@ -244,11 +244,6 @@ impl Connection {
         self.path.mtu.current()
     }
 
-    /// Memory of the packets that the peer has not acknowledged, in bytes, without data of streams.
-    pub fn sent_memory(&self) -> usize {
-        self.data.sent.memory()
-    }
-
     /// Bytes that may be on their way.
     pub fn congestion_window(&self) -> u64 {
         self.path.congestion.window()

@@ -39,10 +39,6 @@ const REST_BYTES_MAX: usize = 64;
 /// Packets without need of an acknowledgment after which one asks for it, so that the peer's acknowledgments bound what is kept.
 const QUIET_MAX: usize = 64;
 
-/// Packets that are kept at most: so many, and those of so many windows in both directions.
-const RECORDS_MIN: usize = 8_192;
-const RECORD_WINDOWS: u64 = 4;
-
 /// Longest CONNECTION_CLOSE frame, in bytes, so that one of each space fits into a datagram.
 const CLOSE_BYTES_MAX: usize = 256;
 
@@ -74,7 +70,7 @@ impl Connection {
             State::Closing(_) => return self.write_closing(now, out),
             State::Draining { .. } | State::Drained => return None,
         }
-        if self.data.sent.len() > self.records_max() {
+        if self.has_too_many_unanswered() {
             self.fail(now, TransportError::protocol_violation("too few packets are acknowledged"));
             return self.write_closing(now, out);
         }
@@ -122,15 +118,6 @@ impl Connection {
     pub(super) fn is_blocked(&self) -> bool {
         let needed = if self.is_handshaking() { usize::from(DATAGRAM_BYTES_MIN) } else { DATAGRAM_ROOM_MIN };
         self.path.room() < needed
-    }
-
-    /// Packets that are kept at most. Those with data are few, because windows bound it. Others must be acknowledged in each round
-    /// trip, whose time a peer may make seem long.
-    fn records_max(&self) -> usize {
-        let windows_bytes =
-            self.settings.streams.send_window_bytes.saturating_add(self.settings.streams.connection_window_bytes);
-        let packets = windows_bytes / u64::from(DATAGRAM_BYTES_MIN) * RECORD_WINDOWS;
-        RECORDS_MIN + usize::try_from(packets).unwrap_or(usize::MAX / 2)
     }
 
     fn transmit(&self, ecn: Option<Ecn>, bytes: usize, segment_bytes: Option<usize>) -> Transmit {

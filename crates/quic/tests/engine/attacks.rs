@@ -415,14 +415,13 @@ fn random_frames_do_no_harm() {
     assert!(!closes.is_empty());
 }
 
-#[test]
-fn a_client_that_acknowledges_nothing_takes_little_memory() {
-    let mut raw = connected();
+/// Sends PING frames without acknowledgments until the server closes, in datagrams with this pause. Returns the memory that it takes.
+fn ping_until_closed(raw: &mut Raw, pause: Duration) -> u64 {
     raw.acks = false;
     let counted = allocation_counter::measure(|| {
-        for _ in 0..100_000 {
+        for _ in 0..200_000 {
             raw.send(&[1]);
-            raw.wait(MS / 10);
+            raw.wait(pause);
             allocation_counter::opt_out(|| raw.forget());
             if raw.close.is_some() {
                 break;
@@ -430,30 +429,33 @@ fn a_client_that_acknowledges_nothing_takes_little_memory() {
         }
     });
     println!("{counted:?}");
-    assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
-    assert!(counted.bytes_max < 2 << 20, "{counted:?}");
+    assert_closed(raw, TransportError::PROTOCOL_VIOLATION);
+    counted.bytes_max
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_takes_little_memory() {
+    let bytes_max = ping_until_closed(&mut connected(), MS / 10);
+    assert!(bytes_max < 2 << 20, "{bytes_max}");
 }
 
 #[test]
 fn packets_without_acknowledgments_are_few_however_long_a_round_trip_seems() {
     let mut raw = connected();
-    raw.acks = false;
-    // No time passes, so that no timer expires.
-    let counted = allocation_counter::measure(|| {
-        for _ in 0..200_000 {
-            raw.send(&[1]);
-            allocation_counter::opt_out(|| raw.forget());
-            if raw.close.is_some() {
-                break;
-            }
-        }
-    });
-    println!("{counted:?}");
-    assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
-    // The client's own memory is a third of it.
-    assert!(counted.bytes_max < 6 << 20, "{counted:?}");
+    // No time passes, so that no timer expires. The client's own memory is a third.
+    let bytes_max = ping_until_closed(&mut raw, Duration::ZERO);
+    assert!(bytes_max < 6 << 20, "{bytes_max}");
     let kept = raw.server.connections.values().map(|server| server.connection.sent_memory()).sum::<usize>();
     assert!(kept < 1_000, "{kept} bytes for packets of a closed connection");
+}
+
+#[test]
+fn packets_of_a_handshake_without_acknowledgments_are_few() {
+    let mut settings = server::settings();
+    (settings.streams.send_window_bytes, settings.streams.connection_window_bytes) = (1 << 20, 1 << 20);
+    let mut raw = Raw::new(settings, &[]);
+    raw.handshake_pings(20_000);
+    assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
 }
 
 #[test]
