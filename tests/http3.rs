@@ -165,13 +165,12 @@ fn a_udp_port_in_use_costs_http3_only() {
 #[test]
 fn a_site_with_older_cipher_suites_costs_its_own_http3_only() {
     let port = free_port();
-    let certificate = "certificate \"@DIR@/localhost.pem\" key=\"@DIR@/localhost.key\"";
     let site = |name: &str, option: &str| {
-        let listen = format!("listen \"127.0.0.1:{port}\" tls=on");
-        format!("site \"{name}\" {{\n {listen}\n {certificate}\n respond \"/\" 200 \"ok\"\n {option}\n}}\n")
+        let site = config("", port, &format!("respond \"/\" 200 \"ok\"\n {option}"));
+        site.replacen("site {", &format!("site \"{name}\" {{"), 1)
     };
     let older = site("127.0.0.1", "tls-cipher-suites \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\"");
-    let server = Operated::start_in(self::certificate(), &format!("{older}{}", site("localhost", "")));
+    let server = Operated::start_in(certificate(), &format!("{older}{}", site("localhost", "")));
     let told = [format!("h3=\":{port}\"; ma=86400")];
     assert_eq!(alternative(&server, &format!("https://localhost:{port}/")), told);
     assert!(server.file("errors.log").contains("with TLS and HTTP/3"), "{}", server.file("errors.log"));

@@ -36,6 +36,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use self::assembly::{Assembly, Lasting};
 use self::control::Control;
+use self::datagrams::BankRoom;
 use self::fleet::SharedChange;
 pub(crate) use self::foundation::Foundation;
 pub(crate) use self::handover::Handover;
@@ -227,9 +228,10 @@ impl Server {
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
         let lives = sockets.lives.clone();
-        let listeners = Listeners::new(inherited, sockets, lasting.quic_keys.tags());
+        let room = BankRoom { cores: workers.cores(), descriptors_max };
+        let listeners = Listeners::new(inherited, sockets, lasting.quic_keys.tags(), room);
         let mut listeners = listeners.map_err(ServerStartError::at("cannot take over the listeners"))?;
-        let new = listeners.prepare(&config, count, descriptors_max)?;
+        let new = listeners.prepare(&config, count)?;
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
         lasting.access_log.apply(changes.logs);

@@ -103,11 +103,8 @@ pub(super) fn quic_settings(settings: &TlsSettings, early: Option<&Arc<EarlySess
 }
 
 impl QuicTls {
-    /// Makes the TLS of a listener; `None` if none of its sites has HTTP/3.
+    /// Makes the TLS of a listener, of whose sites one has HTTP/3. `None` if the library lacks the keys of first packets.
     pub fn new(tls: Arc<ListenerTls>, fingerprint: Option<HelloFingerprint>) -> Option<Self> {
-        if !tls.has_quic() {
-            return None;
-        }
         let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite())?;
         Some(Self { tls, initial, fingerprint, local: None })
     }

@@ -176,12 +176,6 @@ impl ListenerTls {
         !self.addresses.is_empty()
     }
 
-    /// True if a site has HTTP/3.
-    pub(super) fn has_quic(&self) -> bool {
-        let named = self.exact.values().chain(self.suffixes.values()).chain(self.prefixes.values());
-        named.chain(self.addresses.values()).chain([&self.default]).any(|site| site.quic().is_some())
-    }
-
     /// Site for a server name in lower case. Without a name, that of the address that the client connected to, which is
     /// asked for only if a site has one. The default site for neither, or an unknown name.
     pub fn find(&self, server_name: Option<&str>, local: impl FnOnce() -> Option<IpAddr>) -> &Arc<SiteTls> {

@@ -31,9 +31,7 @@ pub(super) fn check_site(
         let finding = ModelFinding::error(site.listen(), "no address of this site has TLS", "here");
         findings.push(finding.help("write, for example, `listen 443 tls=on`"));
     }
-    let is_of_13 = |suite: &String| suite.starts_with("TLS13_");
-    if tls.version_min == TlsVersion::Tls13 && !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(is_of_13)
-    {
+    if tls.version_min == TlsVersion::Tls13 && !tls.has_tls13() {
         let finding = ModelFinding::error(site.part(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here");
         findings.push(finding.help("add, for example, `\"TLS13_AES_128_GCM_SHA256\"`"));
     }

@@ -40,6 +40,13 @@ pub struct Tls {
     pub has_early_data: bool,
 }
 
+impl Tls {
+    /// True if a cipher suite is of TLS 1.3.
+    pub fn has_tls13(&self) -> bool {
+        self.cipher_suites.is_empty() || self.cipher_suites.iter().any(|suite| suite.starts_with("TLS13_"))
+    }
+}
+
 /// Use of the kernel's TLS (kTLS), if available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTlsConfig {

@@ -42,9 +42,10 @@ pub(super) struct DatagramGroup {
 }
 
 /// Facts that limit the sockets of a group.
+#[derive(Clone, Copy)]
 pub(super) struct BankRoom {
-    /// Processors, and so workers that an operator may want.
-    pub(super) processors: usize,
+    /// CPU cores that the process may use, and so workers that an operator may want.
+    pub(super) cores: usize,
     /// File descriptors that the process may have.
     pub(super) descriptors_max: usize,
 }
@@ -107,9 +108,9 @@ pub(super) struct DatagramOffer {
 impl BankRoom {
     /// Slots in a bank, and number of banks. Banks have slots for more workers, because sockets can't be added later. If file
     /// descriptors are scarce, there are fewer banks.
-    fn sizes(&self, workers: usize) -> (usize, usize) {
+    fn sizes(self, workers: usize) -> (usize, usize) {
         let slots_max = SLOTS_MAX.min(self.descriptors_max / DESCRIPTOR_PARTS / 2);
-        let bank_size = workers.max(self.processors.min(slots_max / BANKS_MAX)).clamp(1, SLOTS_MAX / BANKS_MIN);
+        let bank_size = workers.max(self.cores.min(slots_max / BANKS_MAX)).clamp(1, SLOTS_MAX / BANKS_MIN);
         (bank_size, (slots_max / bank_size).clamp(1, BANKS_MAX))
     }
 }
@@ -130,7 +131,7 @@ impl DatagramGroup {
     pub(super) fn bind(
         address: SocketAddr,
         workers: usize,
-        room: &BankRoom,
+        room: BankRoom,
         tags: TagKey,
         life_line: Arc<LifeLine>,
         is_alone: bool,
@@ -339,7 +340,7 @@ mod tests {
         fn first() -> Self {
             let (life_line, life) = LifeLine::new().unwrap();
             let address = "127.0.0.1:0".parse().unwrap();
-            let group = DatagramGroup::bind(address, 2, &ROOM, tags(), Arc::new(life_line), true).unwrap();
+            let group = DatagramGroup::bind(address, 2, ROOM, tags(), Arc::new(life_line), true).unwrap();
             Self { life: Arc::new(life), group }
         }
 
@@ -362,11 +363,11 @@ mod tests {
         }
     }
 
-    const ROOM: BankRoom = BankRoom { processors: 2, descriptors_max: 1_024 };
+    const ROOM: BankRoom = BankRoom { cores: 2, descriptors_max: 1_024 };
 
     #[test]
     fn banks_have_slots_for_more_workers_and_fit_the_file_descriptors() {
-        for (workers, processors, descriptors_max, expect) in [
+        for (workers, cores, descriptors_max, expect) in [
             (1, 1, 20_000, (1, 8)),
             (2, 8, 20_000, (8, 8)),
             (2, 64, 20_000, (32, 8)),
@@ -377,8 +378,8 @@ mod tests {
             (4, 4, 64, (4, 2)),
             (4, 4, 0, (4, 1)),
         ] {
-            let room = BankRoom { processors, descriptors_max };
-            assert_eq!(room.sizes(workers), expect, "{workers} workers, {processors}, {descriptors_max}");
+            let room = BankRoom { cores, descriptors_max };
+            assert_eq!(room.sizes(workers), expect, "{workers} workers, {cores}, {descriptors_max}");
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Listeners {
     handed_over_datagrams: HashMap<Listen, DatagramGroup>,
     /// Key of the tags in connection IDs of HTTP/3.
     tags: TagKey,
+    /// Limits of the sockets of HTTP/3.
+    room: BankRoom,
     /// UDP sockets of removed addresses, which workers may still need.
     retired_datagrams: HashMap<u16, RetiredGroup>,
     /// Shows other processes that this one reads UDP sockets. Workers hold it, too.
@@ -88,7 +90,12 @@ impl Listeners {
     ///
     /// # Errors
     /// Out of file descriptors, or a descriptor is no socket.
-    pub(super) fn new(mut inherited: Inherited, handed_over: HandedOverSockets, tags: TagKey) -> io::Result<Self> {
+    pub(super) fn new(
+        mut inherited: Inherited,
+        handed_over: HandedOverSockets,
+        tags: TagKey,
+        room: BankRoom,
+    ) -> io::Result<Self> {
         let HandedOverSockets { listeners, datagrams, lives } = handed_over;
         let (life_line, life) = LifeLine::new()?;
         let (life_line, life) = (Arc::new(life_line), Arc::new(life));
@@ -118,6 +125,7 @@ impl Listeners {
             datagrams: HashMap::new(),
             handed_over_datagrams,
             tags,
+            room,
             retired_datagrams: HashMap::new(),
             life_line: Some(life_line),
             life,
@@ -224,12 +232,7 @@ impl Listeners {
     ///
     /// # Errors
     /// The address that cannot be listened on.
-    pub(super) fn prepare(
-        &mut self,
-        config: &Config,
-        workers: usize,
-        descriptors_max: usize,
-    ) -> Result<NewListeners, ServerStartError> {
+    pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, ServerStartError> {
         let (plans, open, datagrams, without_datagrams) = Default::default();
         let mut new = NewListeners { plans, open, datagrams, without_datagrams };
         for plan in worker::plan(config) {
@@ -252,7 +255,7 @@ impl Listeners {
                 _ if !plan.has_http3 => {}
                 Some(true) => {}
                 Some(false) => new.without_datagrams.push((plan.listen.clone(), DatagramError::BanksInUse)),
-                None => self.prepare_datagrams(number, &plan, workers, descriptors_max, &mut new),
+                None => self.prepare_datagrams(number, &plan, workers, &mut new),
             }
             new.plans.push((number, plan));
         }
@@ -267,14 +270,7 @@ impl Listeners {
     }
 
     /// Opens the UDP sockets of an address, at the port of its TCP sockets. Without them, clients use TCP.
-    fn prepare_datagrams(
-        &mut self,
-        number: u16,
-        plan: &ListenerPlan,
-        workers: usize,
-        descriptors_max: usize,
-        new: &mut NewListeners,
-    ) {
+    fn prepare_datagrams(&mut self, number: u16, plan: &ListenerPlan, workers: usize, new: &mut NewListeners) {
         if let Some(group) = self.handed_over_datagrams.remove(&plan.listen) {
             if !group.has_bank() {
                 new.without_datagrams.push((plan.listen.clone(), DatagramError::BanksInUse));
@@ -290,9 +286,7 @@ impl Listeners {
         let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
         let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
         let is_alone = !self.overlaps_own(&plan.listen, new);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let room = BankRoom { processors, descriptors_max };
-        match DatagramGroup::bind(address, workers, &room, self.tags, life_line, is_alone) {
+        match DatagramGroup::bind(address, workers, self.room, self.tags, life_line, is_alone) {
             Ok(group) => new.datagrams.push((number, group)),
             Err(error) => new.without_datagrams.push((plan.listen.clone(), DatagramError::Bind(error))),
         }

@@ -296,7 +296,7 @@ impl Server {
             true => self.workers.count(),
             false => self.workers.wanted(&config.server),
         };
-        let new: NewListeners = self.listeners.prepare(&config, count, self.lasting.descriptors_max)?;
+        let new: NewListeners = self.listeners.prepare(&config, count)?;
         let control = self.control.prepare(&config)?;
         let mut notes = self.started_with.not_applied(&config);
         notes.extend(note);

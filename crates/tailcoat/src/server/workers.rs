@@ -50,6 +50,11 @@ impl Workers {
         Ok((workers, receiver))
     }
 
+    /// Number of CPU cores that the process may use.
+    pub(super) fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
     /// Number of workers that the configuration asks for; by default one per core.
     pub(super) fn wanted(&self, server: &config::ServerSettings) -> usize {
         server.workers.unwrap_or(self.cores.len()).max(1)

@@ -91,13 +91,22 @@ pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
                 let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
                 let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
                 let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
-                // A proxy reports its client at the beginning of a connection, which QUIC has no place for. Clients reach
-                // the addresses of a controller through others, most of which carry only TCP, and the port differs.
-                let may_have_http3 = has_tls && !is_ftp && !is_proxied && site < first_route_site;
-                let has_http3 = has_http3 && may_have_http3 && matches!(listen, Listen::Tcp(_));
-                plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, has_http3, is_ftp });
+                plans.push(ListenerPlan {
+                    listen: listen.clone(),
+                    sites,
+                    is_proxied,
+                    has_tls,
+                    has_http3: false,
+                    is_ftp,
+                });
             }
-            plans[number].sites.push(site);
+            let plan = &mut plans[number];
+            // A proxy reports its client at the beginning of a connection, which QUIC has no place for. Clients reach the addresses
+            // of a controller through others, most of which carry only TCP, and the port differs.
+            let may_have_http3 = plan.has_tls && !plan.is_ftp && !plan.is_proxied && site < first_route_site;
+            let may_have_http3 = may_have_http3 && matches!(listen, Listen::Tcp(_)) && config.tls.has_tls13();
+            plan.has_http3 |= has_http3 && may_have_http3;
+            plan.sites.push(site);
         }
     }
     plans
@@ -483,7 +492,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::{RouteParts, SiteConfig};
+    use crate::config::{RouteParts, SiteConfig, Tls};
 
     #[test]
     fn addresses_of_a_controller_have_no_http3() {
@@ -497,6 +506,20 @@ mod tests {
         let expect =
             [(443, true), (8443, false)].map(|(port, is_on)| (Listen::Tcp(([0, 0, 0, 0], port).into()), is_on));
         assert_eq!(plans, expect);
+    }
+
+    #[test]
+    fn an_address_has_http3_if_one_of_its_sites_has_tls_13() {
+        let listen = vec![Listen::Tcp(([0, 0, 0, 0], 443).into())];
+        let site = |suite: &str| {
+            let tls = Tls { cipher_suites: vec![suite.to_owned()], ..Tls::default() };
+            Arc::new(SiteConfig { tls_listen: listen.clone(), listen: listen.clone(), tls, ..SiteConfig::default() })
+        };
+        let (older, newer) = (site("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"), site("TLS13_AES_128_GCM_SHA256"));
+        for (sites, is_on) in [(vec![&older], false), (vec![&older, &newer], true), (vec![&newer, &older], true)] {
+            let config = Config { sites: sites.into_iter().map(Arc::clone).collect(), ..Config::default() };
+            assert_eq!(plan(&config).iter().map(|plan| plan.has_http3).collect::<Vec<_>>(), [is_on]);
+        }
     }
 
     /// Closes a socket after a moment, as the kernel does for a process that was killed.
