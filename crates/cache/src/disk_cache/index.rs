@@ -11,7 +11,7 @@ use crate::object_cache::{FileIdentity, Object, ObjectContent, ObjectStore, Root
 /// Entries that an eviction skips because memory has used them. The index is locked meanwhile, so the search must end.
 const SPARED_MAX: usize = 512;
 
-/// Number of a state of an entry. A later state has a greater one.
+/// Number of a state of an entry. A later state has a greater one. Uses are numbered in the same row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryVersion(u64);
 
@@ -285,8 +285,8 @@ impl Index {
     }
 
     fn complete(&mut self, name: EntryName, version: EntryVersion, text: EntryText<'_>, bytes: u64) {
-        let used = self.next;
-        self.next += 1;
+        // The request counts as the use. How long the write took says nothing about what is wanted.
+        let used = version.0;
         self.by_use.insert(used, name);
         self.bytes += bytes;
         let complete = Some(CompleteEntry { bytes, used });
@@ -294,7 +294,8 @@ impl Index {
     }
 
     fn new_version(&mut self) -> EntryVersion {
+        let version = EntryVersion(self.next);
         self.next += 1;
-        EntryVersion(self.next)
+        version
     }
 }

@@ -353,6 +353,18 @@ fn the_least_recently_used_are_evicted() {
 }
 
 #[test]
+fn a_slow_write_does_not_outlive_what_was_requested_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = open_with(&config(directory.path(), 1 << 30, 3));
+    let slow = cache.begin_write(EntryName::of(b"slow"), text(b"slow"), 4).unwrap();
+    for key in ["a", "b", "c"] {
+        put(&cache, key, key);
+    }
+    slow.write(text(b"slow"), b"meta", b"slow");
+    assert_eq!(["slow", "a", "b", "c"].map(|key| get(&cache, key).is_some()), [false, true, true, true]);
+}
+
+#[test]
 fn damaged_files_are_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let text = "content of some length";
