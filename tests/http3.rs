@@ -172,8 +172,11 @@ fn a_site_with_older_cipher_suites_costs_its_own_http3_only() {
     let older = site("127.0.0.1", "tls-cipher-suites \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\"");
     let server = Operated::start_in(certificate(), &format!("{older}{}", site("localhost", "")));
     let told = [format!("h3=\":{port}\"; ma=86400")];
-    assert_eq!(alternative(&server, &format!("https://localhost:{port}/")), told);
+    let url = format!("https://localhost:{port}/");
+    assert_eq!(alternative(&server, &url), told);
     assert!(server.file("errors.log").contains("with TLS and HTTP/3"), "{}", server.file("errors.log"));
+    let explained = String::from_utf8(server.order(&["explain", &url]).stdout).unwrap();
+    assert!(explained.contains(&format!("127.0.0.1:{port} with TLS and HTTP/3")), "{explained}");
     if has_client() {
         assert_eq!(H3Session::connect(address(port), &server.path().join("ca.pem")).order("get /"), "200 ok");
     }

@@ -136,14 +136,25 @@ fn tickets_outlive_a_reload_unless_limits_change() {
     }
 }
 
-#[test]
-fn it_needs_tickets() {
-    let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
+/// Success and messages of a reload with these further options of the site.
+fn reload_with(server: &H3Server, options: &str) -> (bool, String) {
     let file = server.operated.path().join("tailcoat.kdl");
     let config = std::fs::read_to_string(&file).unwrap();
-    let config = config.replace("respond", "early-data on\n tls-tickets off\n respond");
-    std::fs::write(&file, config).unwrap();
+    std::fs::write(&file, config.replace("respond", &format!("{options}\n respond"))).unwrap();
     let output = server.operated.order(&["reload"]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(!output.status.success() && text.contains("`early-data` needs session tickets"), "{text}");
+    std::fs::write(&file, config).unwrap();
+    let text = [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.success(), text)
+}
+
+#[test]
+fn it_needs_tickets_and_http3() {
+    let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
+    let (is_done, text) = reload_with(&server, "early-data on\n tls-tickets off");
+    assert!(!is_done && text.contains("`early-data` needs session tickets"), "{text}");
+    let (is_done, text) = reload_with(&server, "early-data on");
+    assert!(is_done && !text.contains("has no effect"), "{text}");
+    let older = "tls-cipher-suites \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\"";
+    let (is_done, text) = reload_with(&server, &format!("early-data on\n {older}"));
+    assert!(is_done && text.contains("warning: `early-data` has no effect"), "{text}");
 }

@@ -49,6 +49,14 @@ pub(super) fn check_site(
         let message = format!("`early-data` needs session tickets, which {other} turns off");
         findings.push(ModelFinding::error(site.part(), message, "in here").help("remove one of them"));
     }
+    let has_http3 = || site.config.listen.iter().any(|listen| config.has_http3(site.index, listen));
+    if tls.has_early_data && !has_http3() {
+        let message = "`early-data` has no effect: only HTTP/3 has early data, which no address of this site offers";
+        findings.push(
+            ModelFinding::warning(site.part(), message, "in here")
+                .help("remove it, or see `http-versions` for what HTTP/3 needs"),
+        );
+    }
     if tls.automatic == Some(true) && !tls.certificates.is_empty() {
         let (part, message) =
             (ModelPart::Certificate(site.index, 0), "this site has an automatic certificate and its own");

@@ -15,6 +15,7 @@ use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::config::{Config, Listen};
 use crate::regular_file::{is_denied, read_regular};
 
 /// The TLS of a site.
@@ -44,6 +45,19 @@ impl Tls {
     /// True if a cipher suite is of TLS 1.3.
     pub fn has_tls13(&self) -> bool {
         self.cipher_suites.is_empty() || self.cipher_suites.iter().any(|suite| suite.starts_with("TLS13_"))
+    }
+}
+
+impl Config {
+    /// True if this site offers HTTP/3 on this address, which is one of its own.
+    pub fn has_http3(&self, site: usize, listen: &Listen) -> bool {
+        let config = &self.sites[site];
+        // A proxy reports its client at the beginning of a connection, which QUIC has no place for. Clients reach the addresses
+        // of a controller through others, most of which carry only TCP, and the port differs.
+        let is_direct = !config.proxied_listen.contains(listen) && site < self.first_route_site();
+        let is_https = config.tls_listen.contains(listen) && config.ftp.is_none();
+        let has_udp = matches!(listen, Listen::Tcp(_));
+        self.server.http_versions.http3 && is_direct && is_https && has_udp && config.tls.has_tls13()
     }
 }
 

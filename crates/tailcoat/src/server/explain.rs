@@ -1,6 +1,7 @@
 //! `tailcoat explain`: what a configuration does with a request, and why. The routing of requests itself is asked
 //! ([`crate::routing::explain`]), with files as they are now. No upstream and no script is asked, and no limit counts it.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -31,6 +32,7 @@ use crate::routing::explain::{
 };
 use crate::routing::rules::{AllRules, ChallengeSecret, RequestIds, Rules};
 use crate::tls::TlsInfo;
+use crate::worker::{self, ListenerPlan};
 
 /// Configuration that is asked, and the places of its options.
 pub(crate) struct ExplainedConfig<'a> {
@@ -86,9 +88,19 @@ impl ExplainedUrl {
 
 /// A listener, and the indices of its sites.
 struct ExplainedListener<'c> {
-    listen: &'c Listen,
-    has_tls: bool,
+    plan: &'c ListenerPlan,
     sites: Vec<(usize, &'c SiteConfig)>,
+}
+
+impl fmt::Display for ExplainedListener<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocols = match (self.plan.has_tls, self.plan.has_http3) {
+            (false, _) => "",
+            (true, false) => " with TLS",
+            (true, true) => " with TLS and HTTP/3",
+        };
+        write!(f, "{}{protocols}", self.plan.listen)
+    }
 }
 
 /// Explains what a configuration does with a request. May wait for disks, and must not be called in a runtime.
@@ -98,19 +110,20 @@ struct ExplainedListener<'c> {
 pub(crate) fn explain(explained: &ExplainedConfig<'_>, question: &ExplainQuestion) -> Result<Explanation, String> {
     let config = explained.config;
     let mut url = ExplainedUrl::parse(&question.url)?;
-    let listeners = listeners(config);
+    let plans = worker::plan(config);
+    let listeners = listeners(config, &plans);
     if url.host.is_empty() && url.port.is_none() {
         choose_first_site(config, &mut url);
     }
     let mut notes = Vec::new();
     let listener = find_listener(&listeners, &url, question.listen.as_deref(), &mut notes)?;
-    let client = client(question.client.as_deref(), listener.listen)?;
-    let head = request_text(question, &url, listener.has_tls)?;
-    let scheme = if listener.has_tls { "https" } else { "http" };
+    let client = client(question.client.as_deref(), &listener.plan.listen)?;
+    let head = request_text(question, &url, listener.plan.has_tls)?;
+    let scheme = if listener.plan.has_tls { "https" } else { "http" };
     let port = url.port.map_or_else(String::new, |port| format!(":{port}"));
     let mut explanation = Explanation {
         request: format!("{} {scheme}://{}{port}{}", question.method, url.host, url.target),
-        listener: format!("{}{}", listener.listen, if listener.has_tls { " with TLS" } else { "" }),
+        listener: listener.to_string(),
         notes,
         ..Explanation::default()
     };
@@ -141,7 +154,7 @@ async fn explain_request(
     let (target, host) = (incoming.target, incoming.host);
     let (link, now) = (ClientLinkCell::default(), Now::read());
     let server_name = host.map(|host| String::from_utf8_lossy(host.lower_case(&mut Vec::new())).into());
-    let tls = listener.has_tls.then(|| {
+    let tls = listener.plan.has_tls.then(|| {
         Rc::new(TlsInfo {
             version: "TLSv1.3",
             cipher_suite: "TLS13_AES_128_GCM_SHA256",
@@ -190,7 +203,7 @@ async fn explain_request(
         explanation.outcome = "status 403: the client is banned; `tailcoat bans` lists bans".to_owned();
         return Ok(());
     }
-    if listener.has_tls && site.tls.client_certificates.is_some() {
+    if listener.plan.has_tls && site.tls.client_certificates.is_some() {
         explanation.notes.push("the site requires a client certificate, which this explanation has not".to_owned());
     }
     let ids = Rc::new(RequestIds::default());
@@ -473,18 +486,12 @@ fn route_name(route: &RouteConfig) -> &'static str {
 }
 
 /// Listeners of HTTP, in the order of the configuration.
-fn listeners(config: &Config) -> Vec<ExplainedListener<'_>> {
-    let mut listeners: Vec<ExplainedListener<'_>> = Vec::new();
-    for (index, site) in config.sites.iter().enumerate().filter(|(_, site)| site.ftp.is_none()) {
-        for listen in &site.listen {
-            let has_tls = site.tls_listen.contains(listen);
-            match listeners.iter_mut().find(|known| known.listen == listen) {
-                Some(known) => known.sites.push((index, site)),
-                None => listeners.push(ExplainedListener { listen, has_tls, sites: vec![(index, site)] }),
-            }
-        }
-    }
-    listeners
+fn listeners<'c>(config: &'c Config, plans: &'c [ListenerPlan]) -> Vec<ExplainedListener<'c>> {
+    let listener = |plan: &'c ListenerPlan| ExplainedListener {
+        plan,
+        sites: plan.sites.iter().map(|site| (*site, &*config.sites[*site])).collect(),
+    };
+    plans.iter().filter(|plan| !plan.is_ftp).map(listener).collect()
 }
 
 /// Takes host and port of the first site, if the URL is a path alone.
@@ -511,17 +518,14 @@ fn find_listener<'l, 'c>(
     listen: Option<&str>,
     notes: &mut Vec<String>,
 ) -> Result<&'l ExplainedListener<'c>, String> {
-    let known = || {
-        let names = listeners.iter().map(|one| format!("{}{}", one.listen, if one.has_tls { " (TLS)" } else { "" }));
-        names.collect::<Vec<_>>().join(", ")
-    };
+    let known = || listeners.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if let Some(listen) = listen {
         let wanted = config::listen_from_text(listen, Path::new("/"))?;
-        let found = listeners.iter().find(|one| wanted.contains(one.listen));
+        let found = listeners.iter().find(|one| wanted.contains(&one.plan.listen));
         return found.ok_or_else(|| format!("no site listens on {listen}; sites listen on {}", known()));
     }
-    let of_scheme = |one: &&ExplainedListener<'_>| one.has_tls == url.is_https;
-    let is_of_port = |one: &&ExplainedListener<'_>| match one.listen {
+    let of_scheme = |one: &&ExplainedListener<'_>| one.plan.has_tls == url.is_https;
+    let is_of_port = |one: &&ExplainedListener<'_>| match &one.plan.listen {
         Listen::Tcp(address) => address.port() == url.port(),
         Listen::Unix(..) | Listen::Inherited(_) => false,
     };
@@ -538,7 +542,7 @@ fn find_listener<'l, 'c>(
     if url.port.is_none()
         && let Some(found) = best(listeners.iter().filter(of_scheme).collect())
     {
-        notes.push(format!("no site listens on port {}; this is for {}", url.port(), found.listen));
+        notes.push(format!("no site listens on port {}; this is for {}", url.port(), found.plan.listen));
         return Ok(found);
     }
     let scheme = if url.is_https { "https" } else { "http" };

@@ -78,19 +78,17 @@ pub(crate) struct ListenerPlan {
 
 /// Listeners that a configuration needs, in the order in which its sites name them.
 pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
-    let has_http3 = config.server.http_versions.http3;
-    let first_route_site = config.first_route_site();
     let mut plans: Vec<ListenerPlan> = Vec::new();
     let mut numbers: HashMap<&Listen, usize> = HashMap::new();
-    for (site, config) in config.sites.iter().enumerate() {
-        for listen in &config.listen {
+    for (index, site) in config.sites.iter().enumerate() {
+        for listen in &site.listen {
             let number = *numbers.entry(listen).or_insert(plans.len());
             if number == plans.len() {
-                let is_proxied = config.proxied_listen.contains(listen);
+                let is_proxied = site.proxied_listen.contains(listen);
                 let is_implicit = |ftp: &FtpConfig| ftp.implicit_listen.contains(listen);
-                let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
-                let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
-                let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
+                let begins_with_tls = site.ftp.as_deref().is_none_or(is_implicit);
+                let has_tls = site.tls_listen.contains(listen) && begins_with_tls;
+                let (sites, is_ftp) = (Vec::new(), site.ftp.is_some());
                 plans.push(ListenerPlan {
                     listen: listen.clone(),
                     sites,
@@ -101,12 +99,8 @@ pub(crate) fn plan(config: &Config) -> Vec<ListenerPlan> {
                 });
             }
             let plan = &mut plans[number];
-            // A proxy reports its client at the beginning of a connection, which QUIC has no place for. Clients reach the addresses
-            // of a controller through others, most of which carry only TCP, and the port differs.
-            let may_have_http3 = plan.has_tls && !plan.is_ftp && !plan.is_proxied && site < first_route_site;
-            let may_have_http3 = may_have_http3 && matches!(listen, Listen::Tcp(_)) && config.tls.has_tls13();
-            plan.has_http3 |= has_http3 && may_have_http3;
-            plan.sites.push(site);
+            plan.has_http3 |= config.has_http3(index, listen);
+            plan.sites.push(index);
         }
     }
     plans
