@@ -136,6 +136,11 @@ impl Index {
         (self.bytes_max, self.files_max) = (config.bytes_max, config.files_max);
     }
 
+    /// Limit of the size of all entries.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Number of complete entries, and their size.
     pub(super) fn usage(&self) -> (usize, u64) {
         (self.by_use.len(), self.bytes)

@@ -84,7 +84,7 @@ pub struct DiskUsage {
     pub hits: u64,
     /// Entries dropped because they were incomplete or changed.
     pub damaged: u64,
-    /// Responses that were not written: the disk was full, failed or was too slow.
+    /// Responses that were not written: they were too large, or the disk was full, failed or was too slow.
     pub unwritten: u64,
     /// Entries evicted to keep the limits.
     pub evictions: u64,
@@ -332,7 +332,8 @@ impl DiskCache {
     /// Takes an older entry out of the cache, and returns the duty to write a new one. `None` if that is not possible at
     /// present; then the older entry must be [removed](Self::remove).
     pub fn begin_write(self: &Arc<Self>, name: EntryName, text: EntryText<'_>, bytes: usize) -> Option<PendingWrite> {
-        let bytes = ((bytes + text.key.len() + text.labels.len()) as u64).max(UNWRITTEN_BYTES_MIN);
+        let entry_bytes = (bytes + text.key.len() + text.labels.len()) as u64;
+        let bytes = entry_bytes.max(UNWRITTEN_BYTES_MIN);
         let is_paused = || {
             let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             paused_until.is_some_and(|until| Instant::now() < until)
@@ -341,7 +342,9 @@ impl DiskCache {
             let more = |held: u64| (held + bytes <= UNWRITTEN_BYTES_MAX).then_some(held + bytes);
             self.unwritten_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
         };
-        if self.is_frozen.load(Ordering::Relaxed) || is_paused() || !has_room() {
+        // All others would be evicted for one that is larger than the limit.
+        let is_too_large = entry_bytes > self.index().bytes_max();
+        if self.is_frozen.load(Ordering::Relaxed) || is_too_large || is_paused() || !has_room() {
             self.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             return None;
         }
