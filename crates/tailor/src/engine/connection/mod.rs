@@ -227,7 +227,9 @@ impl LoadConnection {
             self.on_connected(shared, now);
         }
         match self.phase {
-            LoadPhase::Closed if !self.is_idle && now >= self.rests_until => self.fill(shared, now),
+            // An earlier timer of the slot has taken the place of the one at the end of the rest.
+            LoadPhase::Closed if !self.is_idle && now < self.rests_until => self.set_timer(self.rests_until, shared),
+            LoadPhase::Closed if !self.is_idle => self.fill(shared, now),
             LoadPhase::Handshaking | LoadPhase::Upgrading | LoadPhase::Open | LoadPhase::Closing => {
                 self.flush(shared, now);
                 self.read(shared, now);
