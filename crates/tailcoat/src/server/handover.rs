@@ -340,7 +340,7 @@ mod tests {
             assert_eq!(lists.map(|list| list.len()).collect::<Vec<_>>(), [1_000, 500]);
             got
         });
-        let answer = sender.offer(&offer, &descriptors, Duration::from_secs(10)).unwrap();
+        let answer = sender.offer(&offer, &descriptors, Duration::from_secs(60)).unwrap();
         assert!(matches!(answer, HandoverReply::Ready(UsedSockets { control: true, .. })));
         let bans = Bans::default();
         for number in 0..1_500 {
@@ -349,7 +349,7 @@ mod tests {
         }
         sender.leave(&ban_lists(&bans)).unwrap();
         assert_eq!(new.join().unwrap(), addresses);
-        let error = sender.offer(&offer, &[], Duration::from_secs(10)).err().map(|error| error.kind());
+        let error = sender.offer(&offer, &[], Duration::from_secs(60)).err().map(|error| error.kind());
         assert!(matches!(error, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)), "{error:?}");
     }
 

@@ -22,7 +22,7 @@ use crate::config::{self, ConnectionReuse, LogLevel, UpstreamServer, UpstreamSer
 use crate::log::{LineStyle, ServerLog};
 
 /// Real time after which a test counts as failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test as a worker would; if `is_paused`, the clock advances whenever the test is idle.
 fn on_worker<T>(is_paused: bool, test: impl Future<Output = T>) -> T {

@@ -301,6 +301,7 @@ mod tests {
         steer(&sockets[0], false, TAGS, SLOTS_MAX + 1, 1).unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.send_to(&[0xc0, 0, 0, 0, 1, 0], sockets[0].local_addr().unwrap()).unwrap();
+        sockets[SLOTS_MAX + 1].set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         assert!(sockets[SLOTS_MAX + 1].recv(&mut [0; 100]).is_ok());
     }
 }

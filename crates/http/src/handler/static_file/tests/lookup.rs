@@ -14,7 +14,10 @@ use crate::log::LogClient;
 
 #[test]
 fn files_of_both_kinds() {
-    let site = FileFixture::new(|_, limits| limits.object_bytes_max = 10);
+    let site = FileFixture::new(|_, limits| {
+        limits.object_bytes_max = 10;
+        limits.revalidate_after = std::time::Duration::from_secs(3600);
+    });
     site.write("small.txt", "small");
     site.write("large.txt", "larger than ten bytes");
     site.settle();

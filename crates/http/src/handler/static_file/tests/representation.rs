@@ -147,7 +147,10 @@ fn compression() {
     use std::io::Read;
     let text = "All work and no play makes Jack a dull boy. ".repeat(100);
     for object_bytes_max in [1000, 100_000] {
-        let site = FileFixture::new(|_, limits| limits.object_bytes_max = object_bytes_max);
+        let site = FileFixture::new(|_, limits| {
+            limits.object_bytes_max = object_bytes_max;
+            limits.revalidate_after = std::time::Duration::from_secs(3600);
+        });
         site.write("text.txt", &text);
         site.write("short.txt", "too short");
         site.write("random.txt", random_bytes(3000));
