@@ -1,9 +1,10 @@
 //! Limits of request content, by handler.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use crate::support::h2::H2Client;
+use crate::support::port::free_port;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{TestServer, ask, read_all, read_until};
@@ -87,7 +88,7 @@ fn chunks_that_become_too_large_break_the_request_off() {
 
 #[test]
 fn content_is_not_read_for_a_server_that_is_not_there() {
-    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rejected = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let server = server(rejected, "", "", "");
     for framing in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
         let mut stream = server.connect();

@@ -35,6 +35,10 @@ struct SmallUpstream {
     begun: Arc<AtomicUsize>,
     /// Number of complete responses.
     ended: Arc<AtomicUsize>,
+    /// Number of requests that it handles.
+    busy: Arc<AtomicUsize>,
+    /// Number of requests that must have started before it sends a long response.
+    together: Arc<AtomicUsize>,
 }
 
 impl SmallUpstream {
@@ -42,19 +46,20 @@ impl SmallUpstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (begun, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let (busy, counted) = (Arc::<AtomicUsize>::default(), (Arc::clone(&begun), Arc::clone(&ended)));
+        let (busy, together) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let counted = [&busy, &begun, &ended, &together].map(Arc::clone);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (busy, (begun, ended)) = (Arc::clone(&busy), counted.clone());
+                let [busy, begun, ended, together] = counted.clone();
                 std::thread::spawn(move || {
                     let mut stream = stream.unwrap();
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     // A broken connection is the client's doing.
-                    let _ = serve(&mut stream, &busy, &begun, &ended);
+                    let _ = serve(&mut stream, &busy, &begun, &ended, &together);
                 });
             }
         });
-        Self { address, begun, ended }
+        Self { address, begun, ended, busy, together }
     }
 
     fn begun(&self) -> usize {
@@ -68,7 +73,13 @@ impl SmallUpstream {
 }
 
 /// Responds with the number of content bytes, or with a long response.
-fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended: &AtomicUsize) -> std::io::Result<()> {
+fn serve(
+    stream: &mut TcpStream,
+    busy: &AtomicUsize,
+    begun: &AtomicUsize,
+    ended: &AtomicUsize,
+    together: &AtomicUsize,
+) -> std::io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut kept = Vec::new();
     loop {
@@ -85,7 +96,7 @@ fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended:
             }
             kept.extend_from_slice(&buffer[..count]);
         };
-        let _place = ConcurrencyPlace::take(busy)?;
+        let place = ConcurrencyPlace::take(busy)?;
         let head = String::from_utf8_lossy(&kept[..head_bytes]).into_owned();
         let length: usize = field(&head, "content-length").map_or(0, |value| value.parse().unwrap());
         let mut content_bytes = kept.len() - head_bytes;
@@ -97,10 +108,17 @@ fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended:
         }
         kept.clear();
         if head.starts_with("GET /long") {
+            while begun.load(Ordering::SeqCst) < together.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             let more = field(&head, "x-more").map_or(String::new(), |more| format!("{more}\r\n"));
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {LONG_BYTES}\r\n{more}\r\n")?;
-            stream.write_all(&vec![b'x'; LONG_BYTES])?;
+            stream.write_all(&vec![b'x'; LONG_BYTES - 1])?;
+            // Once the server has all of the response, it may send the next request.
+            drop(place);
+            stream.write_all(b"x")?;
         } else {
+            drop(place);
             let body = format!("{content_bytes} bytes, {}", field(&head, "expect").unwrap_or("no Expect"));
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
         }
@@ -405,6 +423,7 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
         stream
     };
     // The first ones start before the server knows that their client is slow.
+    upstream.together.store(CONNECTIONS_MAX, Ordering::SeqCst);
     let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| begin()).collect();
     upstream.await_ended(CONNECTIONS_MAX);
     let reported = status(&operated);
@@ -422,8 +441,10 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     assert!(answers.iter().all(|head| head.starts_with("HTTP/1.1 200 ") || head.contains("Retry-After: ")));
     drop(slow);
     eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
-    let reported = status(&operated);
-    assert_eq!((&reported["buffers"]["file_bytes"], &reported["buffers"]["memory_bytes"]), (&0.into(), &0.into()));
+    eventually("no bytes are counted", || {
+        let reported = &status(&operated)["buffers"];
+        [&reported["file_bytes"], &reported["memory_bytes"]] == [&Value::from(0), &Value::from(0)]
+    });
 }
 
 #[test]
@@ -458,6 +479,7 @@ fn clients_that_leave_release_all_buffers() {
         eventually("they are buffered", || buffers_of(server.id(), operated.path()) == 6);
         drop((readers, writers));
         eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+        eventually("the upstream has places again", || upstream.busy.load(Ordering::SeqCst) == 0);
     }
     assert!(get(server, "/").ends_with("0 bytes, no Expect"));
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::support::skips::{skip, skip_without};
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
-use crate::support::waiting::{await_read, eventually, stays};
+use crate::support::waiting::{await_read, eventually, stays, within};
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_all, read_until, write_program};
 
 /// Site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
@@ -358,45 +358,71 @@ fn who_closes_its_output_may_live_on_and_daemons_are_not_waited_for() {
 
 #[test]
 fn time_is_limited_and_groups_end() {
+    // A busy machine may take longer than the first limits to begin a program, or to run its trap.
+    assert!(["300ms", "3s", "20s"].into_iter().any(time_is_limited_to), "programs begin, and are told to end");
+}
+
+/// Checks limits of this time. Returns false if a program took longer for its own part.
+fn time_is_limited_to(limit: &str) -> bool {
+    let silent =
+        "trap 'touch told' TERM\necho $$ > silent.pid\nsleep 600 &\necho $! > child.pid\ntouch begun\nwait\nwait";
     let site = CgiSite::new(
         &[
-            ("silent", "sleep 600 &\necho $! > child.pid\ntrap 'touch told' TERM\nwait\nwait"),
+            ("silent", silent),
             ("stubborn", "trap '' TERM\necho $$ > own.pid\nsleep 600 &\nwait\nsleep 600"),
             ("stops", &format!("{HEAD}echo begun\nsleep 600")),
         ],
-        "first-byte-timeout \"300ms\"\n between-bytes-timeout \"300ms\"\n end-timeout \"300ms\"",
+        &format!("first-byte-timeout \"{limit}\"\n between-bytes-timeout \"{limit}\"\n end-timeout \"{limit}\""),
     );
     site.check("silent", "504");
-    eventually("it is told to end", || site.file("told").exists());
-    let child = fs::read_to_string(site.file("child.pid")).unwrap();
+    if !site.file("begun").exists() {
+        return false;
+    }
+    let [own, child] = ["silent.pid", "child.pid"].map(|name| fs::read_to_string(site.file(name)).unwrap());
+    eventually("it ends", || site.file("told").exists() || !is_running(&own));
+    if !site.file("told").exists() {
+        return false;
+    }
     eventually("its child ends", || !is_running(&child));
     site.check("stubborn", "504");
-    let own = fs::read_to_string(site.file("own.pid")).unwrap();
+    let own = fs::read_to_string(site.file("own.pid")).unwrap_or_default();
+    if !own.ends_with('\n') {
+        return false;
+    }
     eventually("it is killed", || !is_running(&own));
     let answered = site.get("stops");
-    assert!(answered.contains("begun") && !answered.ends_with("0\r\n\r\n"), "it breaks off: {answered}");
+    assert!(!answered.ends_with("0\r\n\r\n"), "it breaks off: {answered}");
+    answered.contains("begun")
 }
 
 #[test]
 fn run_time_and_output_are_limited() {
+    // A busy machine may take longer than the first limits to begin a program.
+    assert!(["1s", "5s", "20s"].into_iter().any(run_time_is_limited_to), "programs begin within a limit");
+}
+
+/// Checks a limit of this time. Returns false if a program took longer to begin.
+fn run_time_is_limited_to(limit: &str) -> bool {
     let site = CgiSite::new(
         &[
-            ("long", &format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
-            ("hidden", &format!("{HEAD}echo answer\nexec >&- 2>&-\necho $$ > own.pid\nexec sleep 600")),
-            ("much", &format!("{HEAD}echo $$ > own.pid\nexec cat /dev/zero")),
+            ("long", &format!("echo $$ > own.pid\n{HEAD}while echo more; do sleep 0.1; done")),
+            ("hidden", &format!("echo $$ > own.pid\n{HEAD}echo answer\nexec >&- 2>&-\nexec sleep 600")),
+            ("much", &format!("echo $$ > own.pid\n{HEAD}exec cat /dev/zero")),
         ],
-        "run-time-max \"1s\"\n output-bytes-max \"1MiB\"",
+        &format!("run-time-max \"{limit}\"\n output-bytes-max \"1MiB\""),
     );
     for name in ["long", "hidden", "much"] {
         let answered = site.get(name);
-        assert!(answered.starts_with("HTTP/1.1 200"), "{name}: {answered}");
+        if !answered.starts_with("HTTP/1.1 200") {
+            return false;
+        }
         assert!(name == "hidden" || !answered.ends_with("0\r\n\r\n"), "{name} breaks off");
         assert!(answered.len() < 2 << 20);
-        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
         eventually(name, || !is_running(&own));
         fs::remove_file(site.file("own.pid")).unwrap();
     }
+    true
 }
 
 #[test]
@@ -451,8 +477,11 @@ fn programs_of_responses_without_content_end_soon_after_their_clients_have_left(
         assert!(left.elapsed() < PATIENCE / 2, "{name}");
         fs::remove_file(site.file("own.pid")).unwrap();
     }
-    drop(begin(&site, "HEAD", "works-on"));
-    eventually("it ends by itself", || site.file("done").exists());
+    // A busy machine may not give it the time that it needs.
+    eventually("it ends by itself", || {
+        drop(begin(&site, "HEAD", "works-on"));
+        within(Duration::from_secs(3), || site.file("done").exists().then_some(())).is_some()
+    });
     let site = CgiSite::new(&scripts, "abort-on-close off");
     drop(begin(&site, "HEAD", "works-long"));
     eventually("it is not aborted", || site.file("done-late").exists());
@@ -461,8 +490,8 @@ fn programs_of_responses_without_content_end_soon_after_their_clients_have_left(
 #[test]
 fn output_after_a_response_without_content_is_limited() {
     let scripts = [
-        ("writes", &*format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
-        ("much", &*format!("{HEAD}echo $$ > own.pid\nexec cat /dev/zero")),
+        ("writes", &*format!("echo $$ > own.pid\n{HEAD}while echo more; do sleep 0.1; done")),
+        ("much", &*format!("echo $$ > own.pid\n{HEAD}exec cat /dev/zero")),
     ];
     for (name, options, reason) in
         [("writes", "between-bytes-timeout \"1s\"", "no end"), ("much", "", "too much output")]
@@ -471,7 +500,6 @@ fn output_after_a_response_without_content_is_limited() {
         let mut stream = site.server.connect();
         write!(stream, "HEAD /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         read_until(&mut stream, "\r\n\r\n");
-        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
         eventually(name, || !is_running(&own));
         site.server.await_log(&format!("reason=\"{reason}"));
@@ -506,7 +534,8 @@ fn processes_are_limited_and_no_zombie_is_left() {
     fs::write(site.file("go"), "").unwrap();
     read_until(&mut first, "done");
     for _ in 0..20 {
-        site.check("quick", "200");
+        // The server may notice later than `queue-timeout` that the program before has ended.
+        eventually("there is a place", || site.get("quick").starts_with("HTTP/1.1 200 "));
     }
     eventually("all have been waited for", || site.server.zombies() == 0);
 }
@@ -527,10 +556,11 @@ fn one_client_can_not_take_all_places_for_programs() {
         let answer = read_all(&mut other);
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+    eventually("the rest is rejected", || rejected(&attackers) == 40 - 4 - 8);
     assert_eq!(begun(), 4, "the place that is left is not for a client that has four");
     fs::write(site.file("go"), "").unwrap();
-    let answered = attackers.into_iter().map(|mut attacker| read_all(&mut attacker));
-    let served = answered.filter(|answer| answer.starts_with("HTTP/1.1 200 ")).count();
+    let answers = attackers.into_iter().map(|mut attacker| read_all(&mut attacker));
+    let served = answers.filter(|answer| answer.starts_with("HTTP/1.1 200 ")).count();
     assert_eq!(served, 4 + 8, "those that ran, and half of the queue: the rest is 503");
 }
 
@@ -547,13 +577,7 @@ fn one_client_can_not_fill_the_queue_for_programs() {
     let _first = ask_for(&site, "waits", 1);
     eventually("it has begun", || !order().is_empty());
     let attackers = ask_for(&site, "waits", 40);
-    eventually("the queue has what it takes of them", || {
-        let is_answered = |attacker: &&TcpStream| {
-            attacker.set_nonblocking(true).unwrap();
-            attacker.peek(&mut [0]).is_ok_and(|count| count > 0)
-        };
-        attackers.iter().filter(is_answered).count() == 40 - 8
-    });
+    eventually("the queue has what it takes of them", || rejected(&attackers) == 40 - 8);
     let mut other = site.server.connect_from([127, 0, 0, 2]);
     write!(other, "{}", request_for("waits")).unwrap();
     await_read(&other);
@@ -563,6 +587,18 @@ fn one_client_can_not_fill_the_queue_for_programs() {
     let order = order();
     let turn = order.lines().position(|client| client == "127.0.0.2");
     assert_eq!(turn, Some(2), "after the one that ran and the first that waited: {order}");
+}
+
+/// Number of clients that have received status 503.
+fn rejected(clients: &[TcpStream]) -> usize {
+    let is_rejected = |client: &&TcpStream| {
+        let mut begin = [0; 12];
+        client.set_nonblocking(true).unwrap();
+        let _ = client.peek(&mut begin);
+        client.set_nonblocking(false).unwrap();
+        begin == *b"HTTP/1.1 503"
+    };
+    clients.iter().filter(is_rejected).count()
 }
 
 fn request_for(path: &str) -> String {

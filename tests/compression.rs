@@ -129,12 +129,12 @@ fn without_chunks(mut content: &[u8]) -> Option<Vec<u8>> {
     let mut joined = Vec::new();
     loop {
         let end = content.windows(2).position(|window| window == b"\r\n")?;
-        let size = usize::from_str_radix(std::str::from_utf8(&content[..end]).unwrap(), 16).unwrap();
+        let size = usize::from_str_radix(std::str::from_utf8(&content[..end]).ok()?, 16).ok()?;
         if size == 0 {
             return Some(joined);
         }
         joined.extend_from_slice(content.get(end + 2..end + 2 + size)?);
-        content = &content[end + 4 + size..];
+        content = content.get(end + 4 + size..)?;
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use simple_dns::rdata::{A, RData, SRV};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, RCODE, ResourceRecord};
@@ -260,7 +260,7 @@ fn requests_wait_for_the_first_answer() {
     let (one, spare) = (named("one"), named("spare"));
     let names = NameServer::start(&[(1, 1, one.address.port())]);
     names.zone().is_silent = true;
-    let first = started(&config(&names.discover(), "connect-timeout \"10s\""));
+    let first = started(&config(&names.discover(), "connect-timeout \"50s\""));
     eventually("the source is asked", || names.queries.load(Ordering::SeqCst) > 0);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| get(&first.server));
@@ -329,8 +329,9 @@ fn services_of_consul_are_followed() {
     assert_eq!(counts(&operated.server, 4), BTreeMap::from([("three".to_owned(), 4)]));
     operated.reload(&config(&discover, "connect-timeout \"2s\""));
     assert_eq!(counts(&operated.server, 4), BTreeMap::from([("three".to_owned(), 4)]));
-    let text = String::from_utf8(operated.order(&["upstreams"]).stdout).unwrap();
-    assert!(text.contains("FAILED: it cannot be reached: "), "{text}");
+    eventually("the failure is shown", || {
+        String::from_utf8_lossy(&operated.order(&["upstreams"]).stdout).contains("FAILED: it cannot be reached: ")
+    });
 }
 
 /// A source that lies costs nothing else: its entries are dropped, its responses have a limit, and it is not asked faster.
@@ -359,10 +360,12 @@ fn hostile_sources() {
     expect_counts(&operated.server, &[("one", 3)]);
     eventually("wrong entries are logged", || operated.file("errors.log").contains("invalid=4"));
     consul.heads();
-    // Time is what this tests.
+    // Time is what this tests. On a busy machine there is more of it.
+    let began = Instant::now();
     stays("it serves", Duration::from_secs(3), || get(&operated.server) == "one");
-    let asked = consul.heads().len();
-    assert!(asked <= 5, "{asked} questions in 3 s");
+    let asked = consul.heads().len() as u64;
+    let seconds = began.elapsed().as_secs();
+    assert!(asked <= seconds + 2, "{asked} questions in {seconds} s");
     let many = (1..=1_500).map(|port| good.replace(&one.address.port().to_string(), &port.to_string()));
     let many = format!("[{good},{}]", many.collect::<Vec<_>>().join(","));
     let answers: [(&str, String); 5] = [

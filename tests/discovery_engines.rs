@@ -133,6 +133,11 @@ fn containers_of_docker_are_followed() {
         source(&operated)["error"].as_str().is_some_and(|text| text.contains("status 500: {\"message\":\"broken\"}"))
     });
     expect_counts(&operated.server, &[("one", 2), ("three", 2)]);
+    let kept = directory.path().join("state/discovered/app.json");
+    eventually("they are kept", || {
+        let kept = fs::read_to_string(&kept).unwrap_or_default();
+        [&one, &three].iter().all(|server| kept.contains(&server.address.to_string()))
+    });
     drop(operated);
     let operated = started_with(&config(&discover, ""), &directory.path().join("state"));
     // Each worker begins its own turns, so that only the names are certain.

@@ -1,7 +1,8 @@
 //! Operator's error pages, for files and for upstreams.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 
+use crate::support::port::free_port;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{TestServer, ask};
@@ -60,7 +61,7 @@ fn errors_have_the_pages_of_the_site() {
 
 #[test]
 fn errors_of_other_servers_have_them_too() {
-    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rejected = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let failing = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),

@@ -73,7 +73,7 @@ fn a_server_of_grpc_decides() {
 #[test]
 fn without_a_decision_no_request_passes() {
     let application = FunctionServer::start(|_| response("200 OK", "", "passed"));
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     // Speaks HTTP/1.1 alone.
     let other =
         ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")]]);

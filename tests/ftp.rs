@@ -194,8 +194,9 @@ fn transfers_can_be_aborted_and_watched() {
 #[test]
 fn passive_mode_for_nat_and_firewalls() {
     let directory = tree();
-    let (first, last) = (free_port(), free_port());
-    let (first, last) = (first.min(last), first.max(last));
+    // Without a port of another test between them.
+    let mut pairs = std::iter::repeat_with(|| (free_port(), free_port()));
+    let (first, last) = pairs.find(|(first, last)| first + 1 == *last).unwrap();
     let server = serve(&directory, &format!("passive-address \"203.0.113.7\"\n passive-ports {first} {last}"));
     let mut client = FtpClient::log_in(&server);
     let port = client.passive().port();

@@ -86,7 +86,8 @@ fn slow_uploads_end() {
     let mut client = FtpClient::log_in(&server);
     let mut data = client.data();
     assert_eq!(code(&client.command("STOR stopped.bin")), 150);
-    data.write_all(b"begin").unwrap();
+    // The time may be over already.
+    let _ = data.write_all(b"begin");
     assert_eq!(code(&client.reply()), 426);
     assert!(!directory.path().join("stopped.bin").exists());
     assert_eq!(client.text("RETR small.txt"), "content", "the session continues");
@@ -108,17 +109,20 @@ fn xferlog_has_a_line_for_each_file() {
     drop(client);
     server.end_with_log();
     let text = fs::read_to_string(log).unwrap();
-    let lines: Vec<&str> = text.lines().map(|line| &line[24..]).collect();
+    let seconds_and_rest = text.lines().map(|line| line[25..].split_once(' ').unwrap());
+    let (seconds, lines): (Vec<_>, Vec<_>) = seconds_and_rest.unzip();
     assert_eq!(
         lines,
         [
-            " 1 127.0.0.1 7 /small.txt b _ o a anonymous ftp 0 * c",
-            " 1 127.0.0.1 5 /new_file.bin b _ i a anonymous ftp 0 * c",
-            " 1 127.0.0.1 7 /small.txt a _ o a anonymous ftp 0 * c",
-            " 1 127.0.0.1 0 /missing.txt a _ o a anonymous ftp 0 * i",
+            "127.0.0.1 7 /small.txt b _ o a anonymous ftp 0 * c",
+            "127.0.0.1 5 /new_file.bin b _ i a anonymous ftp 0 * c",
+            "127.0.0.1 7 /small.txt a _ o a anonymous ftp 0 * c",
+            "127.0.0.1 0 /missing.txt a _ o a anonymous ftp 0 * i",
         ],
         "{text}"
     );
+    // At least one, and more on a slow machine.
+    assert!(seconds.iter().all(|seconds| (1..60).contains(&seconds.parse::<u64>().unwrap())), "{text}");
 }
 
 #[test]
@@ -180,7 +184,7 @@ fn idle_sessions_are_small() {
     let mut sessions: Vec<FtpClient> = (0..SESSIONS).map(|_| FtpClient::log_in(&server)).collect();
     let grown_kib = server.memory_kib().saturating_sub(before_kib);
     assert!(grown_kib <= 4 * SESSIONS as u64 + 512, "{grown_kib} KiB for {SESSIONS} sessions");
-    assert_eq!(server.thread_names().len(), threads);
+    assert!(server.thread_names().len() <= threads, "{:?}", server.thread_names());
     assert_eq!(sessions[SESSIONS - 1].text("RETR small.txt"), "content");
 }
 

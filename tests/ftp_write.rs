@@ -104,11 +104,7 @@ fn incomplete_uploads_leave_nothing() {
     assert_eq!(code(&client.command("STOR a.txt")), 150);
     data.write_all(b"new").unwrap();
     drop(client);
-    let mut tries = 0..100;
-    while names(&directory) != ["a.txt"] {
-        tries.next().unwrap_or_else(|| panic!("{:?}", names(&directory)));
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    eventually("no part is left", || names(&directory) == ["a.txt"]);
     assert_eq!(fs::read(directory.path().join("a.txt")).unwrap(), b"old");
 }
 

@@ -124,7 +124,7 @@ fn check(expect: ErrorCode, attack: impl Fn(u32) -> Vec<u8>) {
                 assert_eq!(others.get("/fixed").status(), 200);
             }
         }
-        attacker.read(Duration::from_secs(5));
+        attacker.read(PATIENCE);
         assert!(attacker.has_ended, "the server did not stop the attack");
         // If the client keeps sending, a reset may overtake GOAWAY.
         assert!(attacker.go_away().is_none_or(|code| code == expect), "{:?}", attacker.go_away());
@@ -248,7 +248,7 @@ fn data_dribble_cve_2019_9511() {
         attacker.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).repeat(100));
         attacker.read(Duration::from_millis(1));
     }
-    attacker.read(Duration::from_secs(5));
+    attacker.read(PATIENCE);
     assert!(attacker.has_ended);
     assert!(attacker.go_away().is_none_or(|code| code == ErrorCode::ENHANCE_YOUR_CALM), "{:?}", attacker.go_away());
 }

@@ -39,7 +39,7 @@ fn servers() -> [(TestServer, &'static str, tempfile::TempDir); 2] {
 fn h2spec_in_strict_mode() {
     for (server, scheme, _site) in servers() {
         let port = server.address.port().to_string();
-        let mut arguments = vec!["--strict", "--timeout", "3", "-h", "127.0.0.1", "-P", "/small", "-p", &port];
+        let mut arguments = vec!["--strict", "--timeout", "30", "-h", "127.0.0.1", "-P", "/small", "-p", &port];
         if scheme == "https" {
             arguments.extend(["-t", "-k"]);
         }

@@ -404,6 +404,7 @@ fn it_is_said_once_where_the_kernel_can_not() {
         let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
         expect_file(&mut stream, "large", LARGE_BYTES);
     }
+    server.end_with_log();
     let said = std::fs::read_to_string(&errors).expect("there is a log");
     assert_eq!(said.matches("kernel TLS (kTLS) is not available").count(), 1, "{said}");
     assert!(said.contains("modprobe tls"), "{said}");

@@ -208,6 +208,10 @@ fn a_server_that_is_told_to_stop_leaves_its_addresses_to_the_next() {
     read_until(&mut busy, "\r\n\r\n");
     assert!(order("first", "reload"));
     first.signal("TERM");
+    // The next server waits for the addresses, but not for long.
+    eventually("the addresses are given up", || {
+        TcpStream::connect(("127.0.0.1", port)).is_err() && UnixStream::connect(&socket).is_err()
+    });
     // A reload would open the addresses again.
     first.signal("HUP");
     let mut next = TestServer::run_from(&config("next"));

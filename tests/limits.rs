@@ -5,14 +5,16 @@ use std::net::TcpStream;
 
 use tempfile::TempDir;
 
-use crate::support::{LARGE_BYTES, TestServer, read_all, read_until, site_with_large_file};
+use crate::support::waiting::{eventually, eventually_some};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, read_until, site_with_large_file};
 
 /// Site with a response at `/`, a large one at `/large`, and these limits.
 fn server(limits: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
     let server = TestServer::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
+        "access-log \"{root}/access.log\"\n\
+         site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
          server {{ workers 1 }}\nlimits {{ {limits} }}\n"
     ));
     (server, files)
@@ -77,9 +79,17 @@ fn slow_head_slowloris() {
 fn idle_connections_are_closed_without_a_word() {
     let (server, _files) = server("idle-timeout \"1s\"");
     let mut fresh = server.connect();
-    let mut used = server.connect();
-    used.write_all(get("/").as_bytes()).unwrap();
-    read_until(&mut used, "hello");
+    // A connection that waits too long for its first request is closed.
+    let mut used = eventually_some("a request is answered", || {
+        let mut used = server.connect();
+        used.write_all(get("/").as_bytes()).unwrap();
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"hello") {
+            used.read_exact(&mut byte).ok()?;
+            answer.push(byte[0]);
+        }
+        Some(used)
+    });
     assert_eq!((read_all(&mut fresh), read_all(&mut used)), (String::new(), String::new()));
 }
 
@@ -99,17 +109,20 @@ fn slow_readers_are_cut_off() {
         // and one that reads too slowly to ever finish.
         "write-timeout \"1s\"; rate-bytes-per-second-min \"1MiB\"",
     ] {
-        let (server, _files) = server(limits);
+        let (server, files) = server(limits);
         let mut stream = server.connect();
         stream.write_all(get("/large").as_bytes()).unwrap();
         let drips = limits.contains("MiB");
         // Both would go on; the server closes, and its earlier data is all they get.
         let mut total = 0;
-        let mut buffer = [0; 512];
-        for _ in 0..80 {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut buffer = [0; 128];
+        stream.set_nonblocking(true).unwrap();
+        eventually("the response is logged as ended", || {
             total += if drips { stream.read(&mut buffer).unwrap_or(0) } else { 0 };
-        }
+            std::fs::read_to_string(files.path().join("access.log")).unwrap_or_default().contains("GET /large ")
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         total += read_all(&mut stream).len();
         assert!(total < LARGE_BYTES, "{limits}: all {total} bytes were sent");
     }

@@ -15,7 +15,8 @@ use crate::support::waiting::{eventually, eventually_some};
 use crate::support::{ask, read_until};
 
 /// Limits low enough for a test to reach.
-const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
+const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"; \
+                      first-byte-timeout \"10m\"";
 
 /// One site with a module and a file, and further options of both.
 fn config(module: &str, options: &str, site: &str) -> String {
@@ -82,10 +83,10 @@ fn what_is_counted_of_a_module() {
     let mut waiting = operated.server.connect();
     waiting.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let status = await_status(&operated, |status| status["modules"][0]["requests"] == 8);
-    let module = &status["modules"][0];
-    assert_eq!(module["name"], "guests");
+    assert_eq!(status["modules"][0]["name"], "guests");
     // Only the waiting instance is left; the others have ended and released everything.
     let status = await_status(&operated, |status| status["modules"][0]["instances"] == 1);
+    let module = &status["modules"][0];
     let held = status["modules"][0]["memory_bytes"].as_u64().unwrap();
     assert!((64 << 10..16 << 20).contains(&held), "{held}");
     for (cause, count) in [

@@ -135,8 +135,8 @@ fn another_user_waits_for_a_restart() {
 /// Issue 23: an upstream none of whose requests succeeded was shown as up.
 #[test]
 fn upstreams_that_fail_are_shown() {
-    // No process listens there any more.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // No process listens there.
+    let gone = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     let operated = Operated::start(&format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{gone}\"\n}}\n"));
     let overview = || {
         let output = operated.order(&["status"]);

@@ -104,7 +104,8 @@ fn signal(id: u32, name: &str) {
 fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
     let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
     let (server, directory) = start(&upstream.address.to_string(), "", "lag-max \"100ms\"");
-    assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
+    let is_served = || status_of(&ask(&server, &get("/app/"))) == "200";
+    eventually("the upstream is reached", is_served);
     let grpc = "POST /app/grpc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
                 Content-Length: 0\r\n\r\n";
     let stutter = Stutter::begin(&server);
@@ -137,12 +138,13 @@ fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
     server.await_log("overload began: reason=lag");
     let after = await_overload(&directory, |overload| overload["is_shedding"] == false);
     assert!(shed(&after, "lag") >= counted, "{after:#}");
-    for _ in 0..10 {
-        assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
-    }
+    // On a busy machine, the worker may lag by itself.
+    eventually("all requests are served again", || (0..10).all(|_| is_served()));
     server.await_log("overload ended: lasted_ms=");
-    let log = std::fs::read_to_string(directory.path().join("access.log")).unwrap();
-    assert!(log.lines().any(|line| line == "503 /app/"), "{log}");
+    eventually("the rejection is logged", || {
+        let log = std::fs::read_to_string(directory.path().join("access.log")).unwrap();
+        log.lines().any(|line| line == "503 /app/")
+    });
 }
 
 /// A client whose request is shed may retry on the same connection, as with nginx and HAProxy: a new one would cost a

@@ -210,9 +210,10 @@ fn a_pod_that_ends_loses_no_request() {
     eventually("all clients are served", || counts().into_iter().all(|count| count > CONNECTIONS));
 
     let time = Duration::from_secs(seconds(of_servers(), "terminationGracePeriodSeconds:"));
-    let killed_at = Instant::now() + time;
+    let began = Instant::now();
     let before = counts();
     run_pre_stop();
+    let time_left = time.saturating_sub(began.elapsed());
     let during = counts();
     assert!(before.iter().zip(&during).all(|(before, during)| during > before), "{before:?} {during:?}");
     clients.is_unlisted.store(true, Ordering::Relaxed);
@@ -222,6 +223,8 @@ fn a_pod_that_ends_loses_no_request() {
     write!(upload, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n").unwrap();
     upload.write_all(&content).unwrap();
     await_read(&upload);
+    // Kubernetes sends it right after `preStop`.
+    let killed_at = Instant::now() + time_left;
     controlled.server.signal("TERM");
     let (ended, is_ended) = mpsc::channel::<()>();
     let process = controlled.server.id();

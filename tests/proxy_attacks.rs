@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::support::port::free_port;
 use crate::support::upstream::ScriptStep::{Fill, Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::waiting::{await_read, eventually};
@@ -163,10 +164,6 @@ fn some_passes_through_the_same_server_are_no_loop() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let via = format!("Via: {}1.1 tailcoat\r\n", "1.1 tailcoat, ".repeat(9));
     assert!(upstream.connection().contains(&via));
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Fields in which clients state their address reach no application, like X-Forwarded-* (issue 17).

@@ -8,12 +8,17 @@ use crate::support::{TestServer, read_all, read_until};
 
 /// Server whose listener trusts these proxies, and the file of its access log.
 fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
+    server_with(trusted, "")
+}
+
+/// Server like that of [`server`], with these limits.
+fn server_with(trusted: &str, limits: &str) -> (TestServer, tempfile::NamedTempFile) {
     let log = tempfile::NamedTempFile::new().expect("a file for the log");
     let path = log.path().display();
     let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n respond \"/\" 200 \"hello\"\n deny \"192.0.2.66\"\n}}\n\
          access-log \"{path}\" format=\"{{client}} {{client_port}} {{status}}\"\n\
-         server {{ workers 1; trusted-proxies \"{trusted}\" }}\nlimits {{ head-timeout \"1s\"; idle-timeout \"1s\" }}\n"
+         server {{ workers 1; trusted-proxies \"{trusted}\" }}\nlimits {{ {limits} }}\n"
     ));
     (server, log)
 }
@@ -61,7 +66,7 @@ fn a_header_may_come_in_pieces() {
 /// Without a valid header from a trusted proxy, the connection closes without a response.
 #[test]
 fn no_request_is_read_without_a_header() {
-    let (server, _log) = server("127.0.0.1");
+    let (server, _log) = server_with("127.0.0.1", "head-timeout \"1s\"; idle-timeout \"1s\"");
     for input in
         [GET, b"PROXY TCP4 192.0.2.1\r\nGET / HTTP/1.1\r\n", b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n", &V2[..20]]
     {

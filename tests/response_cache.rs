@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::waiting::eventually;
 use crate::support::{TestServer, read_all, tailcoat};
 
 /// Server that counts its requests, and responds as their paths say, with the count as content.
@@ -269,7 +270,7 @@ fn those_who_each_get_their_own_do_not_wait_for_each_other() {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     // In sequence they would take 30 seconds.
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     answers.sort_unstable();
     answers.dedup();
     assert_eq!((answers.len(), origin.requests()), (100, 100));
@@ -392,8 +393,10 @@ fn age_counts_from_where_the_response_was_made() {
     ask(&server, "GET", "/old");
     let answer = ask(&server, "GET", "/old");
     let age = answer.split_once("\r\nAge: ").and_then(|(_, rest)| rest.split_once("\r\n")).unwrap().0;
-    assert!((40..45).contains(&age.parse::<u32>().unwrap()), "{answer}");
-    assert!(answer.contains("; hit; ttl=5") || answer.contains("; hit; ttl=60"), "{answer}");
+    assert!((40..80).contains(&age.parse::<u32>().unwrap()), "{answer}");
+    let (_, rest) = answer.split_once("; hit; ttl=").unwrap();
+    let ttl = rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap();
+    assert!((20..=60).contains(&ttl.parse::<u32>().unwrap()), "{answer}");
 }
 
 #[test]
@@ -402,10 +405,7 @@ fn a_stale_answer_is_served_while_it_is_fetched_anew() {
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/outdated"), "0001");
     check(&ask(&server, "GET", "/outdated"), "0001");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while ask(&server, "GET", "/outdated").ends_with("0001") {
-        assert!(Instant::now() < deadline, "it stays stale");
-    }
+    eventually("it is fetched anew", || !ask(&server, "GET", "/outdated").ends_with("0001"));
 }
 
 /// A page without a lifetime, or with one of 0, may be one client's own: no option and no other client may have it sent to

@@ -50,7 +50,7 @@ fn start(directory: &Path, number: usize) -> Operated {
     let state = directory.join(format!("state-{number}"));
     let config = format!(
         "store {{\n url \"{path}/shared\"\n key-file \"{path}/key\"\n share \"orders\" \"rollouts\"\n instance \"edge-{number}\"\n \
-         lease-time \"2s\"\n timeout \"500ms\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"old\"\n}}\n"
+         lease-time \"9s\"\n timeout \"3s\"\n}}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"old\"\n}}\n"
     );
     let new = tempfile::tempdir().unwrap();
     Operated::start_with(new, &config, |command: &mut Command| _ = command.env("STATE_DIRECTORY", state))
@@ -199,13 +199,14 @@ fn a_rollout_outlives_a_restart_without_a_store() {
     stays("it is applied once", Duration::from_secs(3), || applied() == 1 && content(&first) == "new");
 }
 
-/// Files below a state directory.
+/// Files below a state directory, except those that are still written.
 fn files_below(state: &Path) -> Vec<PathBuf> {
     let (mut folders, mut files) = (vec![state.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             match entry.path() {
                 path if path.is_dir() => folders.push(path),
+                path if path.extension().is_some_and(|extension| extension == "new") => {}
                 path => files.push(path),
             }
         }

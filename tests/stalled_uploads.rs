@@ -9,6 +9,7 @@ use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Send};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::eventually_some;
 use crate::support::{PATIENCE, TestServer, read_until};
 
 /// Length that stalled uploads declare.
@@ -64,18 +65,21 @@ fn an_upload_that_stands_still_makes_room_for_others() {
     let mut small = begin(server, [127, 0, 0, 4], 200_000, 100_000);
     // Uploads count as stalled once they have stood still for five seconds.
     sleep(Duration::from_secs(6));
-    let mut stream = begin(server, [127, 0, 0, 5], 700_000, 700_000 - 3);
-    stream.write_all(b"END").unwrap();
+    let mut stream = begin(server, [127, 0, 0, 5], 700_000, 0);
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[&[b'x'; 700_000 - 3][..], b"END"].concat()).unwrap();
     let head = read_until(&mut stream, "\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    let answers = stalled.iter_mut().filter_map(|stream| {
-        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        let mut buffer = [0; 4096];
-        let count = stream.read(&mut buffer).ok()?;
-        Some(String::from_utf8_lossy(&buffer[..count]).into_owned())
+    let answers = eventually_some("one of the stalled uploads ends", || {
+        let answers = stalled.iter_mut().filter_map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            let mut buffer = [0; 4096];
+            let count = stream.read(&mut buffer).ok()?;
+            Some(String::from_utf8_lossy(&buffer[..count]).into_owned())
+        });
+        let answers: Vec<_> = answers.collect();
+        (!answers.is_empty()).then_some(answers)
     });
-    let answers: Vec<_> = answers.collect();
-    assert!(!answers.is_empty(), "one of the stalled uploads ends");
     for head in answers {
         assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
     }
@@ -86,7 +90,7 @@ fn an_upload_that_stands_still_makes_room_for_others() {
 /// Issue 17: a client that had sent all there was room for waited for `body-timeout`, and got 408.
 #[test]
 fn an_upload_without_room_gets_503_and_not_408() {
-    let limits = "buffered-file-bytes-per-client-max \"1MiB\"; body-timeout \"2s\"; write-timeout \"60s\"";
+    let limits = "buffered-file-bytes-per-client-max \"1MiB\"; body-timeout \"5s\"; write-timeout \"60s\"";
     let (operated, _upstream) = server(limits);
     // One block more than there is room for, so that all of it may be read; and much more.
     for sent_bytes in [(1 << 20) + (128 << 10), 2 << 20] {

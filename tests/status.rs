@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::port::free_port;
 use crate::support::waiting::{eventually, eventually_some};
 use crate::support::write_program;
 use crate::support::{PATIENCE, TestServer, read_all, tailcoat};
@@ -245,8 +246,8 @@ fn an_open_request_is_reported_of_with_all_that_is_known() {
 
 #[test]
 fn upstreams_and_their_servers_are_shown() {
-    // No process listens there any more.
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // No process listens there.
+    let gone = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (server, directory) = start(&format!("forward \"http://{gone}\" path=\"/app/*\""), "");
     let answer = get(&server, "/app/", "a.example", "");
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::guests::{compiled_directory, guests};
+use crate::support::guests::{compiled_directory, content, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
+use crate::support::port::free_port;
 use crate::support::tls::{TestCa, handshake};
 use crate::support::waiting::{await_read, eventually};
 use crate::support::{PATIENCE, read_all};
@@ -73,7 +74,7 @@ fn nothing_fails() {
     std::fs::write(directory.path().join("www/small"), "small").unwrap();
     let authority = TestCa::new();
     authority.sign(&["localhost"]).write(directory.path(), "localhost");
-    let (origin, secure) = (origin(), free_address());
+    let (origin, secure) = (origin(), SocketAddr::from(([127, 0, 0, 1], free_port())));
     let mut operated = Operated::start_in(directory, &config(0, origin, secure));
     let client = Arc::new(authority.client(None));
     let load =
@@ -309,15 +310,10 @@ fn module(load: &SharedLoad) {
         await_read(&stream);
     }
     let answer = read_all(&mut stream);
-    let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("Transfer-Encoding: chunked"), "{head}");
-    let mut content_bytes = 0;
-    while let Some((length, after)) = rest.split_once("\r\n").filter(|(length, _)| *length != "0") {
-        let length = usize::from_str_radix(length, 16).expect("a chunk's length");
-        assert!(after[..length].bytes().all(|byte| byte == b'm'));
-        (content_bytes, rest) = (content_bytes + length, &after[length + 2..]);
-    }
-    assert_eq!((content_bytes, rest), (ECHO_BYTES, "0\r\n\r\n"));
+    let head = answer.split("\r\n\r\n").next().unwrap_or_default();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{answer:?}");
+    assert!(!head.contains("Transfer-Encoding") || answer.ends_with("\r\n0\r\n\r\n"), "the content is cut off");
+    assert!(content(&answer) == "m".repeat(ECHO_BYTES), "{} bytes in all", answer.len());
     load.answers.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -437,9 +433,4 @@ fn serve(mut stream: TcpStream) {
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
         stream.write_all(answer.as_bytes()).unwrap_or_default();
     }
-}
-
-/// Free address.
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port")
 }

@@ -18,10 +18,10 @@ fn tree() -> TempDir {
     directory
 }
 
-fn serve(directory: &TempDir) -> TestServer {
+fn serve(directory: &TempDir, options: &str) -> TestServer {
     let root = directory.path().display();
     TestServer::run(&format!(
-        "site {{\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n active-mode on\n write \"all\"\n data-timeout \"2s\"\n}}\n}}\n"
+        "site {{\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n active-mode on\n write \"all\"\n {options}\n}}\n}}\n"
     ))
 }
 
@@ -38,7 +38,7 @@ fn listen() -> (u16, TcpListener) {
 #[test]
 fn files_and_listings_in_active_mode() {
     let directory = tree();
-    let server = serve(&directory);
+    let server = serve(&directory, "");
     let mut client = FtpClient::log_in(&server);
     let features = client.command("FEAT");
     assert!(features.contains("\r\n EPRT\r\n"), "{features}");
@@ -76,7 +76,7 @@ fn files_and_listings_in_active_mode() {
 #[test]
 fn no_bounce_in_active_mode() {
     let directory = tree();
-    let server = serve(&directory);
+    let server = serve(&directory, "");
     let mut client = FtpClient::log_in(&server);
     let others = [
         "PORT 127,0,0,2,39,16",
@@ -103,10 +103,12 @@ fn no_bounce_in_active_mode() {
 #[test]
 fn clients_that_do_not_listen() {
     let directory = tree();
-    let server = serve(&directory);
+    let server = serve(&directory, "data-timeout \"2s\"");
     let mut client = FtpClient::log_in(&server);
-    let (port, listener) = listen();
-    drop(listener);
+    // Bound and not listening, so that no other test gets the port.
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    silent.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    let port = silent.local_addr().unwrap().as_socket().unwrap().port();
     assert_eq!(client.codes(&[&port_command(port), "RETR a.txt"]), [200, 150]);
     assert_eq!(code(&client.reply()), 425);
     // Its accept queue is full, so that the connection cannot be made.
@@ -126,7 +128,7 @@ fn clients_that_do_not_listen() {
 #[test]
 fn clients_in_active_mode() {
     let directory = tree();
-    let server = serve(&directory);
+    let server = serve(&directory, "");
     for option in ["--eprt", "--disable-eprt"] {
         let url = format!("ftp://{}/a.txt", server.address);
         let output = Command::new("curl").args(["-sS", "--max-time", "60", option, "-P", "-", &url]).output();

@@ -110,8 +110,10 @@ impl EngineServer {
                 }
                 EngineResponse::Stream => {
                     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                    // A client that has the head gets all that is sent from then on.
+                    let mut streams = self.streams();
                     stream.write_all(head.as_bytes()).ok()?;
-                    self.streams().push(stream);
+                    streams.push(stream);
                     return Some(());
                 }
             }

@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use super::PATIENCE;
@@ -38,6 +38,8 @@ pub(crate) enum Act {
     Flood(Vec<u8>),
     /// Sleeps for this many milliseconds.
     Pause(u64),
+    /// Waits until the test has come to the same barrier.
+    Meet(Arc<Barrier>),
     /// Waits until the server closes the connection.
     AwaitClose,
     /// Closes the connection.
@@ -187,6 +189,9 @@ fn act(stream: &mut TcpStream, acts: &[Act], request: &mut FastCgiRequest) -> bo
             }
             Act::Flood(bytes) => while stream.write_all(bytes).is_ok() {},
             Act::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
+            Act::Meet(barrier) => {
+                barrier.wait();
+            }
             Act::AwaitClose => {
                 request.is_aborted = matches!(stream.read(&mut [0]), Ok(0) | Err(_));
                 return false;

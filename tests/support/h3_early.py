@@ -106,10 +106,10 @@ async def ticket():
     return tickets[0]
 
 
-def copy(flight):
-    """Sends the packets from another port; returns true if there is a reply."""
+def copy(flight, seconds):
+    """Sends the packets from another port; returns true if there is a reply within this time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
-        plug.settimeout(5)
+        plug.settimeout(seconds)
         for datagram in flight:
             plug.sendto(datagram, (ADDRESS, PORT))
         try:
@@ -127,7 +127,7 @@ async def resume(case, session):
         client.begin("POST" if case == "post" else "GET", "/early")
         flight, plug.flight = plug.flight, None
         if case == "copy":
-            outcome.append(str(int(copy(flight))))
+            outcome.append(str(int(copy(flight, PATIENCE))))
             plug.is_held = False
             for datagram in flight:
                 plug.sendto(datagram, ("::ffff:" + ADDRESS, PORT, 0, 0))
@@ -138,7 +138,7 @@ async def resume(case, session):
             client.begin("POST", "/late")
             outcome.append(await client.response())
     if case == "replay":
-        replies = await asyncio.gather(*(asyncio.to_thread(copy, flight) for _ in range(COPIES)))
+        replies = await asyncio.gather(*(asyncio.to_thread(copy, flight, 5) for _ in range(COPIES)))
         outcome.append(str(sum(replies)))
     return ", ".join(outcome)
 

@@ -156,7 +156,7 @@ fn write_config(directory: &Path, config: &str) {
     let options = config.strip_prefix("server {\n").and_then(|rest| rest.split_once("}\n"));
     let (options, config) = options.unwrap_or(("", config));
     let text = format!(
-        "server {{\n workers 2\n control-socket \"@DIR@/control.sock\"\n upgrade-timeout \"20s\"\n{options}}}\n{config}"
+        "server {{\n workers 2\n control-socket \"@DIR@/control.sock\"\n upgrade-timeout \"60s\"\n{options}}}\n{config}"
     );
     let text = text.replace("@DIR@", &directory.display().to_string());
     std::fs::write(directory.join("tailcoat.kdl"), text).expect("it can be written");

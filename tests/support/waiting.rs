@@ -73,7 +73,9 @@ pub(crate) fn settled<T: PartialEq>(what: &str, mut read: impl FnMut() -> T) -> 
 pub(crate) fn lines_of(path: &Path, count: usize) -> Vec<String> {
     eventually_some(&format!("{} has {count} lines", path.display()), || {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        (text.lines().count() >= count).then(|| text.lines().map(str::to_owned).collect())
+        // The last line may still be written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        (whole.lines().count() >= count).then(|| whole.lines().map(str::to_owned).collect())
     })
 }
 
