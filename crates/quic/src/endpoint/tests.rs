@@ -459,6 +459,7 @@ fn forged_first_packets_cost_one_derivation_and_one_decryption() {
     assert_eq!((name(&bench.handle(&whole)), bench.counted()), ("dropped", [0, 0]));
 }
 
+/// Memory before the handshake (CVE-2025-54939).
 #[test]
 fn a_flood_of_clients_takes_limited_memory() {
     let mut config = EndpointConfig::new([1; 32], [2; 32]);

@@ -59,6 +59,7 @@ fn numbers_that_were_not_sent_must_not_be_acknowledged() {
     assert_closed(&mut raw, TransportError::PROTOCOL_VIOLATION);
 }
 
+/// Optimistic acknowledgments (CVE-2025-4820).
 #[test]
 fn acknowledging_all_numbers_is_found() {
     let mut raw = connected();
@@ -185,6 +186,7 @@ fn errors_have_their_codes() {
     }
 }
 
+/// Transport parameters that are no valid ones (CVE-2026-31812).
 #[test]
 fn bad_parameters_end_the_handshake() {
     let id = |bytes: usize| vec![0x55; bytes];
@@ -268,6 +270,7 @@ fn own_ids_are_replaced_as_fast_as_they_are_retired_and_not_faster() {
     assert_eq!(raw.server.endpoint.connections(), 1);
 }
 
+/// Flood of path validation (CVE-2023-49295).
 #[test]
 fn a_flood_of_challenges_gets_few_responses() {
     let mut raw = connected();
@@ -307,6 +310,7 @@ fn a_flood_of_challenges_gets_few_responses() {
     assert_eq!(raw.server.remote(), home);
 }
 
+/// Reassembly of content with gaps (RUSTSEC-2026-0185).
 #[test]
 fn streams_with_gaps_are_bounded_in_memory() {
     for (step, size) in [(2, 1), (20, 10), (1_000, 1), (1_100, 1_000)] {
