@@ -405,7 +405,7 @@ fn a_stale_answer_is_served_while_it_is_fetched_anew() {
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/outdated"), "0001");
     check(&ask(&server, "GET", "/outdated"), "0001");
-    eventually("it is fetched anew", || !ask(&server, "GET", "/outdated").ends_with("0001"));
+    eventually("it is fetched again", || !ask(&server, "GET", "/outdated").ends_with("0001"));
 }
 
 /// A page without a lifetime, or with one of 0, may be one client's own: no option and no other client may have it sent to

@@ -332,8 +332,7 @@ impl DiskCache {
     /// Takes an older entry out of the cache, and returns the duty to write a new one. `None` if that is not possible at
     /// present; then the older entry must be [removed](Self::remove).
     pub fn begin_write(self: &Arc<Self>, name: EntryName, text: EntryText<'_>, bytes: usize) -> Option<PendingWrite> {
-        let entry_bytes = (bytes + text.key.len() + text.labels.len()) as u64;
-        let bytes = entry_bytes.max(UNWRITTEN_BYTES_MIN);
+        let bytes = ((bytes + text.key.len() + text.labels.len()) as u64).max(UNWRITTEN_BYTES_MIN);
         let is_paused = || {
             let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             paused_until.is_some_and(|until| Instant::now() < until)
@@ -342,9 +341,7 @@ impl DiskCache {
             let more = |held: u64| (held + bytes <= UNWRITTEN_BYTES_MAX).then_some(held + bytes);
             self.unwritten_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
         };
-        // All others would be evicted for one that is larger than the limit.
-        let is_too_large = entry_bytes > self.index().bytes_max();
-        if self.is_frozen.load(Ordering::Relaxed) || is_too_large || is_paused() || !has_room() {
+        if self.is_frozen.load(Ordering::Relaxed) || is_paused() || !has_room() {
             self.counters.unwritten.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -464,10 +461,16 @@ impl DiskEntry {
 }
 
 impl PendingWrite {
-    /// Writes the entry. Waits for the disk.
+    /// Writes the entry. Waits for the disk. All others would be evicted for an entry that is larger than the limit, so it is
+    /// dropped.
     pub fn write(self, text: EntryText<'_>, meta: &[u8], content: &[u8]) {
         let Self { cache, name, version, .. } = &self;
         let parts = EntryParts { text, meta, content };
+        if parts.file_bytes() > cache.index().bytes_max() {
+            cache.counters.unwritten.fetch_add(1, Ordering::Relaxed);
+            self.drop_failed();
+            return;
+        }
         let result = cache.files.write_temporary(*name, &parts).and_then(|temporary| {
             let _lock = cache.lock_files(*name);
             let is_wanted = !cache.is_frozen.load(Ordering::Relaxed) && cache.index().is_pending(*name, *version);
@@ -488,9 +491,14 @@ impl PendingWrite {
             }
         }
         cache.evict();
-        // Of a failed write, the older file must go, too.
-        if cache.index().remove_pending(*name, *version) {
-            cache.remove_files(&[*name]);
+        self.drop_failed();
+    }
+
+    /// Drops the entry, and the older file, if the write has failed.
+    fn drop_failed(&self) {
+        let is_failed = self.cache.index().remove_pending(self.name, self.version);
+        if is_failed {
+            self.cache.remove_files(&[self.name]);
         }
     }
 }

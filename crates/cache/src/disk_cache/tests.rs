@@ -346,7 +346,10 @@ fn the_least_recently_used_are_evicted() {
     assert!(total <= 10_000 && total > 5_000, "{total}");
     assert_eq!(cache.index().usage().1, total);
     // One that is too large takes the place of none.
-    assert!(cache.begin_write(EntryName::of(b"large"), text(b"large"), 20_000).is_none());
+    for content_bytes in [20_000, 9_990] {
+        put(&cache, "large", &"x".repeat(content_bytes));
+        assert_eq!(get(&cache, "large"), None);
+    }
     assert_eq!(cache.index().usage().1, total);
     assert!(get(&cache, "99").is_some());
     // Smaller limits apply after a restart, too.

@@ -105,7 +105,7 @@ impl FileStatus {
     }
 
     /// Returns the status of the file that a name leads to, following symbolic links. May wait for a disk.
-    pub(super) fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+    pub fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         let status = rustix::fs::statx(directory, name, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
         Ok(Self::from_statx(&status))

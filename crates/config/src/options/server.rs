@@ -116,7 +116,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
               get it if they begin with its preface (prior knowledge, h2c). HTTP/1.0 comes with HTTP/1.1. HTTP/3 uses \
               UDP at the port of each TCP listener with TLS. Listeners with `proxy-protocol`, `unix:` or `systemd:`, \
               and those of a `control-plane`, have no HTTP/3. Responses over TLS tell clients of it (`Alt-Svc`). If the \
-              UDP port cannot be bound, the server logs a warning and serves the other versions. `3` alone means `1.1` and `3`, because clients learn of HTTP/3 over TCP.",
+              UDP port cannot be bound, the server logs a warning and serves the other versions. `3` alone means `1.1` \
+              and `3`, because clients learn of HTTP/3 over TCP.",
         example: r#"http-versions "1.1" "2""#,
         known_as: KnownAs {
             nginx: &["http2"],

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use super::{CountTable, KeyHasher, Permit};
 use crate::config::{Limits, PasswordFile, PasswordHash, sha1_of};
 use crate::handler::BuiltResponse;
 use crate::log::{LogClient, ServerLog, event};
-use crate::object_cache::{FileIdentity, file_time_now_ns};
+use crate::object_cache::{FileIdentity, FileStatus, file_time_now_ns};
 
 /// Time for which a file is assumed to be unchanged.
 const RECHECK_AFTER_MS: u64 = 1_000;
@@ -209,9 +209,14 @@ impl PasswordStore {
         state.remembered.insert(self.digest(credentials), now_ms + REMEMBERED_MS);
     }
 
+    /// Values that identify the file's present version.
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(FileStatus::at(rustix::fs::CWD, self.path.as_os_str().as_bytes())?.identity)
+    }
+
     /// Reads the file if it has changed.
     fn recheck_now(&self, now_ms: u64) {
-        let (identity, now_ns) = (identity_of(&self.path), file_time_now_ns());
+        let (identity, now_ns) = (self.identity(), file_time_now_ns());
         let (known, is_settled) = {
             let state = self.state();
             (state.identity, state.is_settled)
@@ -275,19 +280,6 @@ impl PasswordState {
     fn is_due(&self, now_ms: u64) -> bool {
         self.checked_ms.is_none_or(|checked_ms| now_ms.saturating_sub(checked_ms) >= RECHECK_AFTER_MS)
     }
-}
-
-/// Values that identify the file's present version.
-fn identity_of(path: &Path) -> io::Result<FileIdentity> {
-    let metadata = std::fs::metadata(path)?;
-    let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-    Ok(FileIdentity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-        changed_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-    })
 }
 
 impl PasswordChecks {
